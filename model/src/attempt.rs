@@ -1,0 +1,161 @@
+//! One delivery attempt: what a sink is given and what it answers. A failed delivery is an
+//! [`Outcome`], never an error (style: "Words").
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::event::Event;
+use crate::subscription::Subscription;
+use crate::time::UnixMillis;
+
+/// The most bytes of a response that the attempt log keeps.
+pub const EXCERPT_BYTES_MAX: usize = 1024;
+
+/// One attempt to deliver one event to one subscription.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    /// New for every attempt.
+    pub delivery_id: Uuid,
+    /// The subscription as it stands now: the destination is resolved at the time of the attempt.
+    pub subscription: Arc<Subscription>,
+    /// What is delivered.
+    pub event: Arc<Event>,
+    /// When the attempt starts, by the hub's clock.
+    pub at: UnixMillis,
+}
+
+/// What became of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Success, failure, or no attempt at all.
+    pub result: AttemptResult,
+    /// The status that the destination answered, if it did.
+    pub status: Option<u16>,
+    /// The start of a failure's response, at most [`EXCERPT_BYTES_MAX`].
+    pub excerpt: Vec<u8>,
+    /// How long it took, milliseconds.
+    pub duration_ms: u64,
+}
+
+/// The three ends of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AttemptResult {
+    /// The destination has it.
+    Delivered,
+    /// The destination does not have it; the curve decides what follows.
+    Failed {
+        /// What kind of failure.
+        class: ErrorClass,
+        /// In words, for the attempt log.
+        detail: String,
+    },
+    /// The hub itself could not try: no step is used (contract section 4, "Back-off").
+    NotAttempted {
+        /// Why, for the log.
+        detail: String,
+    },
+}
+
+impl Outcome {
+    /// A failure without a response.
+    #[must_use]
+    pub fn failed(class: ErrorClass, detail: impl Into<String>) -> Self {
+        let result = AttemptResult::Failed { class, detail: detail.into() };
+        Self { result, status: None, excerpt: Vec::new(), duration_ms: 0 }
+    }
+
+    /// The hub could not try.
+    #[must_use]
+    pub fn not_attempted(detail: impl Into<String>) -> Self {
+        let result = AttemptResult::NotAttempted { detail: detail.into() };
+        Self { result, status: None, excerpt: Vec::new(), duration_ms: 0 }
+    }
+}
+
+/// Kinds of failed attempts, used in the attempt log, dead letters and metrics alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorClass {
+    /// The host name did not resolve.
+    Dns,
+    /// No connection.
+    Connect,
+    /// The TLS handshake failed.
+    Tls,
+    /// No complete answer within the time.
+    Timeout,
+    /// The destination answered 3xx; redirects are failures.
+    Redirect,
+    /// The destination answered 4xx.
+    #[serde(rename = "http_4xx")]
+    Http4xx,
+    /// The destination answered 5xx.
+    #[serde(rename = "http_5xx")]
+    Http5xx,
+    /// The destination answered 429 or its service's equal.
+    Throttled,
+    /// The payload is above what the destination takes.
+    TooLarge,
+    /// The address is not one that the hub may call.
+    RefusedAddress,
+    /// The answer made no sense, or the connection broke in the middle of it.
+    Protocol,
+    /// The sink's own code failed.
+    Panic,
+}
+
+impl ErrorClass {
+    /// The stable name, as in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Dns => "dns",
+            Self::Connect => "connect",
+            Self::Tls => "tls",
+            Self::Timeout => "timeout",
+            Self::Redirect => "redirect",
+            Self::Http4xx => "http_4xx",
+            Self::Http5xx => "http_5xx",
+            Self::Throttled => "throttled",
+            Self::TooLarge => "too_large",
+            Self::RefusedAddress => "refused_address",
+            Self::Protocol => "protocol",
+            Self::Panic => "panic",
+        }
+    }
+}
+
+impl fmt::Display for ErrorClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_class_has_the_same_name_in_json_and_in_text() {
+        let all = [
+            ErrorClass::Dns,
+            ErrorClass::Connect,
+            ErrorClass::Tls,
+            ErrorClass::Timeout,
+            ErrorClass::Redirect,
+            ErrorClass::Http4xx,
+            ErrorClass::Http5xx,
+            ErrorClass::Throttled,
+            ErrorClass::TooLarge,
+            ErrorClass::RefusedAddress,
+            ErrorClass::Protocol,
+            ErrorClass::Panic,
+        ];
+        for class in all {
+            assert_eq!(serde_json::to_value(class).unwrap(), class.as_str());
+        }
+    }
+}

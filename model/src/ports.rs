@@ -1,0 +1,67 @@
+//! What the API, the delivery engine and the tests ask of the rest of the hub, each as narrow as
+//! its user needs it. The shell implements them; nothing here does.
+
+use std::sync::Arc;
+
+use crate::change::{Change, Decision};
+use crate::id::SubscriptionId;
+use crate::sink::SinkFuture;
+use crate::subscription::Subscription;
+use crate::tenant::TenantId;
+use crate::time::UnixMillis;
+
+/// The wall clock.
+pub trait Clock: Send + Sync {
+    /// Now.
+    fn now(&self) -> UnixMillis;
+}
+
+/// A cryptographic source of randomness.
+pub trait Entropy: Send + Sync {
+    /// Fills `bytes`.
+    fn fill(&self, bytes: &mut [u8]);
+
+    /// Ten random bytes, what a UUIDv7 takes beside its time.
+    fn ten(&self) -> [u8; 10] {
+        let mut bytes = [0; 10];
+        self.fill(&mut bytes);
+        bytes
+    }
+}
+
+/// This instance's copy of `<app>-subscriptions`.
+pub trait SubscriptionTable: Send + Sync {
+    /// The subscription under this id, whoever owns it.
+    fn get(&self, id: SubscriptionId) -> Option<Arc<Subscription>>;
+
+    /// All subscriptions of a tenant, oldest id first.
+    fn of_tenant(&self, tenant: &TenantId) -> Vec<Arc<Subscription>>;
+
+    /// Waits until the copy has reached the topic's end as of this call, at most a second
+    /// (contract section 7, last paragraph).
+    fn catch_up(&self) -> SinkFuture<'_, ()>;
+}
+
+/// Why a change has no decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// Kafka did not take the change: nothing was changed.
+    #[error("the change could not be recorded; nothing was changed")]
+    NotRecorded,
+    /// The change was recorded but its decision did not arrive in time.
+    #[error("the change was recorded but is not decided yet; it may still take effect")]
+    Undecided,
+}
+
+/// The way to the registry, the one writer of subscriptions (design 17).
+pub trait Changes: Send + Sync {
+    /// Submits a change and waits for its decision, and until this instance can read back what was
+    /// written. `reply_to` of the change is filled in here.
+    fn submit(&self, change: Change) -> SinkFuture<'_, Result<Decision, Unavailable>>;
+}
+
+/// Whether this instance can do its work.
+pub trait Readiness: Send + Sync {
+    /// What is still missing; empty when ready.
+    fn missing(&self) -> Vec<String>;
+}

@@ -1,0 +1,22 @@
+//! The trait behind which every destination stands. The delivery engine and the API's probe know
+//! this and nothing else of a sink, so that a new one adds no new path.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::attempt::{Attempt, Outcome};
+use crate::subscription::SinkConfig;
+
+/// A future that a sink returns.
+pub type SinkFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Delivers events to destinations.
+pub trait Sink: Send + Sync {
+    /// Makes exactly one attempt. Ends by itself within the sink's own time-out; dropping the
+    /// future cancels the attempt.
+    fn attempt(&self, attempt: Attempt) -> SinkFuture<'_, Outcome>;
+
+    /// Whether the hub may and can address this destination at all, asked when a subscription is
+    /// written. `Err` says what is wrong with it, for the tenant.
+    fn admit<'a>(&'a self, config: &'a SinkConfig) -> SinkFuture<'a, Result<(), String>>;
+}
