@@ -1,0 +1,65 @@
+//! Makes the attempts that delivery tasks order: on the async runtime, outside of any transaction,
+//! and sends back what became of each. A panic of a sink is an outcome like any other.
+
+use std::sync::Arc;
+
+use streaming_hub_model::attempt::{AttemptResult, ErrorClass, Outcome};
+use streaming_hub_model::sink::Sink;
+use tokio::runtime::Handle;
+
+use crate::metrics::Metrics;
+use crate::processors::delivery::{Order, Returned};
+use crate::runtime::mailbox::{Address, Mailbox};
+
+/// Carries out orders.
+pub struct Dispatcher {
+    runtime: Handle,
+    sink: Arc<dyn Sink>,
+    mailbox: Mailbox<Returned>,
+    metrics: Arc<Metrics>,
+}
+
+impl Dispatcher {
+    /// A dispatcher that answers into `mailbox`.
+    #[must_use]
+    pub fn new(
+        runtime: Handle,
+        sink: Arc<dyn Sink>,
+        mailbox: Mailbox<Returned>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { runtime, sink, mailbox, metrics }
+    }
+
+    /// Starts one attempt.
+    pub fn dispatch(&self, address: Address, order: Order) {
+        let Order { job, attempt, slot, waited_ms } = order;
+        let (sink, mailbox) = (Arc::clone(&self.sink), self.mailbox.clone());
+        let metrics = Arc::clone(&self.metrics);
+        let kind = attempt.subscription.sink.kind();
+        let (delivery_id, started) = (attempt.delivery_id, attempt.at);
+        metrics.attempt_started(kind, waited_ms);
+        let attempt = self.runtime.spawn(async move { sink.attempt(attempt).await });
+        self.runtime.spawn(async move {
+            let outcome = attempt.await.unwrap_or_else(|error| {
+                tracing::error!(%job, %error, "a sink failed in the middle of an attempt");
+                Outcome::failed(ErrorClass::Panic, "the sink's own code failed")
+            });
+            if let AttemptResult::NotAttempted { detail } = &outcome.result {
+                tracing::error!(%job, detail, "the hub could not attempt a delivery; it tries again");
+            }
+            // The slot first: the task that hears of the outcome may claim it at once.
+            drop(slot);
+            metrics.attempt_ended(kind, label(&outcome), outcome.duration_ms);
+            mailbox.send(address, Returned { job, delivery_id, started, outcome });
+        });
+    }
+}
+
+fn label(outcome: &Outcome) -> &'static str {
+    match &outcome.result {
+        AttemptResult::Delivered => "delivered",
+        AttemptResult::Failed { class, .. } => class.as_str(),
+        AttemptResult::NotAttempted { .. } => "not_attempted",
+    }
+}

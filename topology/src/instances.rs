@@ -1,0 +1,73 @@
+//! `<app>-instances` (design 24): which instance runs which task, at which URL, under which
+//! transactional id; and the layout of the partitioned topics, recorded when they are made
+//! (design 16). Compacted; written within the transaction of the task that it speaks of.
+
+use serde::{Deserialize, Serialize};
+
+use crate::runtime::mailbox::TaskId;
+use crate::runtime::processor::{Output, Outputs};
+use crate::runtime::spec::SubTopology;
+use crate::shared::Shared;
+use crate::topics::Topic;
+
+/// The key of the record that holds the layout.
+pub const LAYOUT_KEY: &str = "layout";
+
+/// How the partitioned internal topics were made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// Partitions of each.
+    pub partitions: i32,
+}
+
+/// Who runs a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The sub-topology.
+    pub sub_topology: String,
+    /// The task's source topic.
+    pub topic: String,
+    /// Its partition.
+    pub partition: i32,
+    /// The instance.
+    pub instance: String,
+    /// Where its API is reached.
+    pub url: String,
+    /// The id of its producer: who takes over may end its pending transaction (design 2).
+    pub transactional_id: String,
+    /// When it took the task, Unix milliseconds.
+    pub since: i64,
+}
+
+/// The key of a task's record.
+#[must_use]
+pub fn key(sub_topology: &str, task: &TaskId) -> String {
+    format!("task/{sub_topology}/{}/{}", task.topic, task.partition)
+}
+
+/// Says that `task` is this instance's.
+pub(crate) fn announce(
+    shared: &Shared,
+    spec: &SubTopology,
+    task: &TaskId,
+    outputs: &mut dyn Outputs,
+) {
+    let owner = Owner {
+        sub_topology: spec.name.to_owned(),
+        topic: task.topic.to_string(),
+        partition: task.partition,
+        instance: shared.instance.clone(),
+        url: shared.advertised_url.clone(),
+        transactional_id: spec.member(&shared.application, &shared.instance, 0),
+        since: shared.clock.now().0,
+    };
+    let Ok(value) = serde_json::to_vec(&owner) else { return };
+    let key = key(spec.name, task);
+    outputs.emit(Output {
+        topic: Topic::Instances,
+        partition: 0,
+        key: Some(key.as_bytes()),
+        headers: &[],
+        value: Some(&value),
+    });
+}

@@ -1,0 +1,107 @@
+//! A group member's events, taken down in the rebalance callback and handled by the stream thread
+//! as soon as its poll returns: the callback itself assigns and unassigns nothing (design 4).
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{ClientConfig, TopicPartitionList};
+
+/// What the group told this member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GroupEvent {
+    /// These partitions are ours from now on.
+    Assigned(Vec<(String, i32)>),
+    /// These partitions are to be given back; our membership still stands.
+    Revoked(Vec<(String, i32)>),
+    /// These partitions are somebody else's already.
+    Lost(Vec<(String, i32)>),
+}
+
+/// The consumer context of a stream thread.
+#[derive(Default)]
+pub(crate) struct Membership {
+    events: Mutex<VecDeque<GroupEvent>>,
+    closing: AtomicBool,
+}
+
+impl Membership {
+    /// The oldest event that was not handled yet.
+    pub(crate) fn next(&self) -> Option<GroupEvent> {
+        self.events.lock().ok()?.pop_front()
+    }
+
+    /// From now on partitions are let go at once: the thread handles nothing any more.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+}
+
+impl ClientContext for Membership {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        log(level, facility, text);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, reason, "consumer");
+    }
+}
+
+impl ConsumerContext for Membership {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        error: RDKafkaRespErr,
+        partitions: &mut TopicPartitionList,
+    ) {
+        if self.closing.load(Ordering::Relaxed) {
+            let assigned = consumer.assignment().unwrap_or_default();
+            if let Err(error) = consumer.incremental_unassign(&assigned) {
+                tracing::debug!(%error, "letting partitions go");
+            }
+            return;
+        }
+        let named = |(topic, partition): (&str, i32)| (topic.to_owned(), partition);
+        let list = partitions.elements().iter().map(|e| named((e.topic(), e.partition()))).collect();
+        let event = match error {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => GroupEvent::Assigned(list),
+            _ if consumer.assignment_lost() => GroupEvent::Lost(list),
+            _ => GroupEvent::Revoked(list),
+        };
+        if let Ok(mut events) = self.events.lock() {
+            events.push_back(event);
+        }
+    }
+}
+
+/// A static member of `group` whose `wake` is called when its queue fills.
+pub(crate) fn join(
+    config: &ClientConfig,
+    wake: impl Fn() + Send + Sync + 'static,
+) -> Result<BaseConsumer<Membership>, KafkaError> {
+    let mut consumer: BaseConsumer<Membership> =
+        config.create_with_context(Membership::default())?;
+    consumer.set_nonempty_callback(wake);
+    Ok(consumer)
+}
+
+/// librdkafka's log lines in ours, two levels quieter than it thinks: what matters comes back as
+/// an error of a call.
+pub(crate) fn log(level: RDKafkaLogLevel, facility: &str, text: &str) {
+    match level {
+        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
+            tracing::error!(facility, "kafka client: {text}");
+        }
+        RDKafkaLogLevel::Error | RDKafkaLogLevel::Warning => {
+            tracing::info!(facility, "kafka client: {text}");
+        }
+        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info | RDKafkaLogLevel::Debug => {
+            tracing::debug!(facility, "kafka client: {text}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The stream runtime and the processors of the hub: a chain of exactly-once transactional
+//! sub-topologies over Kafka (design 1 to 25). Deciding code is in `processors`; threads, clients
+//! and transactions are in `runtime` and `kafka`.
+
+pub mod changes;
+pub mod clock;
+pub mod dispatcher;
+pub mod follower;
+pub mod instances;
+pub mod kafka;
+pub mod metrics;
+pub mod processors;
+pub mod runtime;
+pub mod shared;
+pub mod table;
+pub mod topics;
+pub mod topology;

@@ -1,0 +1,373 @@
+//! Delivery (contract section 4): takes jobs into its store as fast as they arrive, and claims them
+//! from there: subscriptions in turn, in arrival order within one (I9), never more attempts of one
+//! subscription than it allows. Attempts run outside of any transaction; their outcomes are
+//! recorded in one (I3, I4).
+//!
+//! Not here: how an attempt is made (`dispatcher`), and where a job's entries lie (`places`).
+
+pub mod lanes;
+pub mod outcome;
+pub mod places;
+pub mod slots;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use streaming_hub_model::attempt::{Attempt, Outcome};
+use streaming_hub_model::event::Event;
+use streaming_hub_model::id::{JobId, SubscriptionId, uuid_v7};
+use streaming_hub_model::internal;
+use streaming_hub_model::ports::Entropy;
+use streaming_hub_model::retry::RetrySchedule;
+use streaming_hub_model::routing;
+use streaming_hub_model::subscription::Subscription;
+use streaming_hub_model::time::UnixMillis;
+use streaming_hub_state::State;
+use streaming_hub_state::family::{due, ready};
+use uuid::Uuid;
+
+use self::lanes::Lanes;
+use self::outcome::{Counted, EndReason};
+use self::places::StoredJob;
+use self::slots::{Slot, Slots};
+use crate::metrics::Metrics;
+use crate::runtime::processor::{Error, Processor, Record, Step};
+use crate::table::Table;
+use crate::topics::Topic;
+
+/// How long a job waits after the hub itself could not try it, milliseconds (contract section 4).
+const HUB_FAULT_MS: u64 = 30_000;
+/// How long a job waits for a table that is older than its match, milliseconds.
+const TABLE_WAIT_MS: u64 = 100;
+
+/// What all delivery tasks share.
+pub struct DeliverySettings {
+    /// The subscriptions.
+    pub table: Arc<Table>,
+    /// Attempt slots of the instance.
+    pub slots: Arc<Slots>,
+    /// Jitter and delivery ids.
+    pub entropy: Arc<dyn Entropy>,
+    /// The curve of subscriptions without one of their own.
+    pub retry_schedule: RetrySchedule,
+    /// Partitions of the internal topics.
+    pub partitions: i32,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+}
+
+/// An attempt to be made.
+pub struct Order {
+    /// The job.
+    pub job: JobId,
+    /// What the sink is given.
+    pub attempt: Attempt,
+    /// Freed when the attempt returns.
+    pub slot: Slot,
+    /// For a first attempt: how long the job waited for it, milliseconds.
+    pub waited_ms: Option<u64>,
+}
+
+/// An attempt that returned.
+#[derive(Debug, Clone)]
+pub struct Returned {
+    /// The job.
+    pub job: JobId,
+    /// The attempt's id.
+    pub delivery_id: Uuid,
+    /// When it started.
+    pub started: UnixMillis,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// A job with an attempt under way, or with an outcome that is not committed yet.
+struct Claimed {
+    stored: StoredJob,
+    /// Whether its attempt has returned.
+    returned: bool,
+    /// Whether the source position lay at or below the job's record when its outcome was
+    /// recorded: the record will be read again and must not bring the job back.
+    read_again: bool,
+}
+
+/// The processor of one partition of subscriptions.
+pub struct Delivery {
+    settings: Arc<DeliverySettings>,
+    lanes: Lanes,
+    claimed: HashMap<JobId, Claimed>,
+    /// Jobs that are done although their record is still to be read (again).
+    settled: HashSet<JobId>,
+    /// Jobs whose outcome is in the open transaction.
+    recorded: Vec<JobId>,
+    /// Jobs that are to end without an attempt.
+    ending: Vec<(StoredJob, EndReason)>,
+    tally: Vec<Counted>,
+}
+
+/// What became of a try to claim.
+enum Claim {
+    Made(Box<Order>),
+    /// Nothing to claim before this moment.
+    Later(UnixMillis),
+    /// Nothing to claim until something changes.
+    Nothing,
+    /// A job is there but no slot is free.
+    NoSlot,
+}
+
+impl Delivery {
+    /// A processor with these settings.
+    #[must_use]
+    pub fn new(settings: Arc<DeliverySettings>) -> Self {
+        Self {
+            settings,
+            lanes: Lanes::default(),
+            claimed: HashMap::new(),
+            settled: HashSet::new(),
+            recorded: Vec::new(),
+            ending: Vec::new(),
+            tally: Vec::new(),
+        }
+    }
+
+    /// Claims the next job of one subscription: the one that is due longest, of its oldest first
+    /// attempt and its oldest retry.
+    fn claim(&mut self, id: SubscriptionId, now: UnixMillis, state: &State) -> Result<Claim, Error> {
+        let subscription = self.settings.table.get(id);
+        let allowed = subscription.as_ref().map_or(1, |s| s.max_in_flight.max(1));
+        if self.lanes.in_flight(id) >= allowed {
+            return Ok(Claim::Nothing);
+        }
+        let Some(job) = self.next_job(id, state)? else { return Ok(Claim::Nothing) };
+        if job.facts.due > now {
+            return Ok(Claim::Later(job.facts.due));
+        }
+        let Some(subscription) = subscription.filter(|s| s.enabled) else {
+            return Ok(self.end_or_wait(job, now));
+        };
+        self.order(job, subscription, now)
+    }
+
+    /// A job whose subscription is absent or disabled ends, once the table is as new as its match
+    /// (design 18).
+    fn end_or_wait(&mut self, job: StoredJob, now: UnixMillis) -> Claim {
+        let reason = match self.settings.table.get(job.facts.subscription) {
+            Some(_) => EndReason::SubscriptionDisabled,
+            None => EndReason::SubscriptionDeleted,
+        };
+        let partitions = self.settings.partitions.unsigned_abs();
+        let home = routing::partition_for_tenant(&job.tenant, partitions);
+        if self.settings.table.position(home) < job.facts.table {
+            return Claim::Later(now.plus(TABLE_WAIT_MS));
+        }
+        self.claim_job(&job);
+        self.ending.push((job, reason));
+        Claim::Nothing
+    }
+
+    fn order(
+        &mut self,
+        job: StoredJob,
+        subscription: Arc<Subscription>,
+        now: UnixMillis,
+    ) -> Result<Claim, Error> {
+        let Some(slot) = self.settings.slots.try_take(job.payload.len()) else {
+            return Ok(Claim::NoSlot);
+        };
+        let event = Event::read(&job.headers(), job.payload.clone())?;
+        let first = job.facts.attempts == 0;
+        let order = Order {
+            job: job.id,
+            waited_ms: first.then(|| now.since(job.facts.due)),
+            attempt: Attempt {
+                delivery_id: uuid_v7(now.0, self.settings.entropy.ten()),
+                subscription,
+                event: Arc::new(event),
+                at: now,
+            },
+            slot,
+        };
+        self.claim_job(&job);
+        Ok(Claim::Made(Box::new(order)))
+    }
+
+    fn claim_job(&mut self, job: &StoredJob) {
+        self.lanes.started(job.facts.subscription);
+        if job.is_first() {
+            self.lanes.pass(job.facts.subscription, job.order);
+        }
+        let claimed = Claimed { stored: job.clone(), returned: false, read_again: false };
+        self.claimed.insert(job.id, claimed);
+    }
+
+    /// The unclaimed job of a subscription that is due first.
+    fn next_job(&self, id: SubscriptionId, state: &State) -> Result<Option<StoredJob>, Error> {
+        let unclaimed = |job: &JobId| !self.claimed.contains_key(job);
+        let fresh = places::first_ready(state, id, self.lanes.passed(id), unclaimed)?;
+        let retry = places::first_due(state, id, unclaimed)?;
+        Ok(match (fresh, retry) {
+            (Some(fresh), Some(retry)) if retry.facts.due < fresh.facts.due => Some(retry),
+            (Some(fresh), _) => Some(fresh),
+            (None, retry) => retry,
+        })
+    }
+
+    fn put(&mut self, job: JobId, record: &Record<'_>, state: &mut State) -> Result<bool, Error> {
+        let order = u64::try_from(record.offset).unwrap_or(0);
+        let Some(stored) = StoredJob::of_record(job, order, record)? else { return Ok(false) };
+        places::remove(state, places::DELIVERIES, job)?;
+        places::put(state, &stored)?;
+        // Read again after an abort, it lies below what was passed.
+        self.lanes.unpass(stored.facts.subscription, order);
+        self.lanes.queue(stored.facts.subscription);
+        Ok(true)
+    }
+}
+
+impl Processor for Delivery {
+    type Message = Returned;
+    type Action = Order;
+
+    fn restore(
+        &mut self,
+        topic: Topic,
+        record: &Record<'_>,
+        state: &mut State,
+    ) -> Result<(), Error> {
+        let Some(place) = places::of_topic(topic) else { return Ok(()) };
+        let Some(job) = job_id(record) else { return Ok(()) };
+        places::remove(state, place, job)?;
+        if record.value.is_some() {
+            let order = u64::try_from(record.offset).unwrap_or(0);
+            if let Some(stored) = StoredJob::of_record(job, order, record)? {
+                places::put(state, &stored.at(place))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn restored(&mut self, state: &State) -> Result<(), Error> {
+        let mut after = None;
+        while let Some(found) = ready::next_subscription(state, after.as_ref())? {
+            self.lanes.queue_bytes(found);
+            after = Some(found);
+        }
+        after = None;
+        while let Some(found) = due::next_subscription(state, after.as_ref())? {
+            self.lanes.queue_bytes(found);
+            after = Some(found);
+        }
+        Ok(())
+    }
+
+    fn may_run(&self, _: &str) -> bool {
+        true
+    }
+
+    fn record(&mut self, record: &Record<'_>, step: &mut Step<'_>) -> Result<(), Error> {
+        let Some(job) = job_id(record) else {
+            self.tally.push(Counted::Unreadable);
+            return Ok(());
+        };
+        if record.value.is_none() {
+            // Nearly always our own tombstone, of a job that is gone already.
+            places::remove(step.state, places::DELIVERIES, job)?;
+            return Ok(());
+        }
+        if self.settled.remove(&job) {
+            return Ok(());
+        }
+        if !self.put(job, record, step.state)? {
+            self.tally.push(Counted::Unreadable);
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, returned: &Returned, step: &mut Step<'_>) -> Result<(), Error> {
+        self.take_outcome(returned, step)
+    }
+
+    fn wants_step(&self) -> bool {
+        !self.ending.is_empty()
+    }
+
+    /// Ends the jobs whose subscription is gone or disabled.
+    fn step(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        for (job, reason) in self.ending.clone() {
+            self.end_without_attempt(&job, reason, step)?;
+        }
+        Ok(())
+    }
+
+    fn before_commit(&mut self, _: &mut Step<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn metadata(&self) -> String {
+        String::new()
+    }
+
+    fn act(
+        &mut self,
+        now: UnixMillis,
+        state: &State,
+        actions: &mut Vec<Order>,
+    ) -> Result<Option<UnixMillis>, Error> {
+        self.lanes.wake(now);
+        while let Some(id) = self.lanes.next() {
+            match self.claim(id, now, state)? {
+                Claim::Made(order) => {
+                    actions.push(*order);
+                    self.lanes.queue(id);
+                }
+                Claim::Later(at) => self.lanes.queue_at(id, at),
+                Claim::Nothing => self.lanes.rest(id),
+                Claim::NoSlot => {
+                    // Its turn stays; a returning attempt asks again.
+                    self.lanes.queue_first(id);
+                    break;
+                }
+            }
+        }
+        Ok(self.lanes.next_wake())
+    }
+
+    fn committed(&mut self) {
+        for job in self.recorded.drain(..) {
+            if let Some(claimed) = self.claimed.remove(&job)
+                && claimed.read_again
+            {
+                self.settled.insert(job);
+            }
+        }
+        self.ending.clear();
+        for counted in self.tally.drain(..) {
+            counted.tell(&self.settings.metrics);
+        }
+    }
+
+    fn aborted(&mut self) {
+        // Claims stay: their attempts are under way or their outcomes come again.
+        self.recorded.clear();
+        self.tally.clear();
+    }
+
+    fn under_way(&self) -> usize {
+        self.claimed.values().filter(|claimed| !claimed.returned).count()
+    }
+}
+
+/// The job that a record is about.
+fn job_id(record: &Record<'_>) -> Option<JobId> {
+    JobId::parse(std::str::from_utf8(record.key?).ok()?).ok()
+}
+
+/// Whether an error of reading an internal record must stop the task; any other record is a
+/// stranger's and is skipped.
+fn must_stop(error: &internal::Error) -> bool {
+    matches!(error, internal::Error::Newer { .. })
+}
+
+#[cfg(test)]
+mod tests;

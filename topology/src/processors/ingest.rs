@@ -1,0 +1,230 @@
+//! Ingest (contract section 1): classifies each record of the producers' topics and either passes
+//! it on to matching, keeps it in the quarantine byte-exact, or drops it. Whatever a record holds,
+//! it is a verdict; position and verdict commit together (I7).
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use streaming_hub_model::envelope::{Envelope, IngestPolicy, Quarantine, RawRecord, Verdict, classify};
+use streaming_hub_model::headers::HeaderRef;
+use streaming_hub_model::internal;
+use streaming_hub_model::reason::ReasonCode;
+use streaming_hub_model::routing;
+use streaming_hub_model::time::UnixMillis;
+use streaming_hub_state::State;
+
+use crate::metrics::Metrics;
+use crate::runtime::processor::{Error, Output, Processor, Record, Step};
+use crate::topics::Topic;
+
+/// Bytes that framing and the hub's own headers take at the most in an internal record.
+const FRAMING_BYTES: usize = 64 * 1024;
+
+/// What ingest asks of the outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// Events without a tenant were quarantined for the first time, and no default is set.
+    TenantMissing,
+}
+
+/// What all ingest tasks share.
+pub struct IngestSettings {
+    /// The rules of classification.
+    pub policy: IngestPolicy,
+    /// Partitions of the internal topics.
+    pub partitions: i32,
+    /// Largest record of an internal topic, bytes.
+    pub message_bytes_max: usize,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+}
+
+/// The processor of one source partition.
+pub struct Ingest {
+    settings: Arc<IngestSettings>,
+    /// Verdicts of the open transaction.
+    tally: Vec<Counted>,
+    notice: Option<Notice>,
+    noticed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    Accepted,
+    Dropped,
+    Quarantined(ReasonCode),
+}
+
+impl Ingest {
+    /// A processor with these settings.
+    #[must_use]
+    pub fn new(settings: Arc<IngestSettings>) -> Self {
+        Self { settings, tally: Vec::new(), notice: None, noticed: false }
+    }
+
+    fn accept(&self, envelope: &Envelope<'_>, record: &Record<'_>, step: &mut Step<'_>) {
+        let partitions = self.settings.partitions;
+        let texts = [
+            (internal::VERSION, internal::FORMAT.to_string()),
+            (internal::ID, envelope.id.to_string()),
+            (internal::MAJOR, envelope.major.to_string()),
+            (internal::ARRIVAL, step.now.0.to_string()),
+            (internal::FROM, from(record)),
+        ];
+        let mut headers: Vec<HeaderRef<'_>> = Vec::with_capacity(record.headers.len() + 6);
+        let own = record.view().travelling();
+        headers.extend(own.map(|(name, value)| (name.as_bytes(), value)));
+        headers.push((internal::TENANT.as_bytes(), Some(envelope.tenant.as_bytes())));
+        headers.extend(texts.iter().map(|(n, v)| (n.as_bytes(), Some(v.as_bytes()))));
+        step.outputs.emit(Output {
+            topic: Topic::IngestRepartition,
+            partition: routing::route(
+                envelope.tenant,
+                envelope.id,
+                None,
+                partitions.unsigned_abs(),
+            ),
+            key: Some(envelope.tenant.as_bytes()),
+            headers: &headers,
+            value: record.value,
+        });
+    }
+
+    fn quarantine(&self, verdict: &Quarantine, record: &Record<'_>, step: &mut Step<'_>) {
+        let at = record.timestamp_ms.to_string();
+        let place = from(record);
+        let mut texts = vec![
+            (internal::VERSION, internal::FORMAT.to_string()),
+            (internal::REASON, verdict.reason.as_str().to_owned()),
+            (internal::DETAIL, verdict.detail.clone()),
+            (internal::FROM, place.clone()),
+            (internal::TIMESTAMP, at),
+            (internal::AT, step.now.0.to_string()),
+        ];
+        let room = self.settings.message_bytes_max - FRAMING_BYTES;
+        let size = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
+        let headers_bytes: usize =
+            record.headers.iter().map(|(name, value)| name.len() + size(*value)).sum();
+        let keyed = headers_bytes + size(record.key);
+        // Contract section 8, last rule: what is above the limit is kept by size and hash.
+        let kept = (keyed <= room).then_some(record.headers).unwrap_or_default();
+        let fits = kept.len() == record.headers.len() && keyed + size(record.value) <= room;
+        if !fits {
+            let value = record.value.unwrap_or_default();
+            texts.push((internal::VALUE_BYTES, value.len().to_string()));
+            texts.push((internal::VALUE_SHA256, hex(&Sha256::digest(value))));
+        }
+        let mut headers: Vec<HeaderRef<'_>> = kept.to_vec();
+        headers.extend(texts.iter().map(|(n, v)| (n.as_bytes(), Some(v.as_bytes()))));
+        let source_key = (internal::KEY.as_bytes(), record.key.filter(|key| key.len() <= room));
+        headers.push(source_key);
+        step.outputs.emit(Output {
+            topic: Topic::Quarantine,
+            partition: record.partition.rem_euclid(self.settings.partitions),
+            key: Some(place.as_bytes()),
+            headers: &headers,
+            value: record.value.filter(|_| fits),
+        });
+    }
+}
+
+impl Processor for Ingest {
+    type Message = Infallible;
+    type Action = Notice;
+
+    fn restore(&mut self, _: Topic, _: &Record<'_>, _: &mut State) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn restored(&mut self, _: &State) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn may_run(&self, _: &str) -> bool {
+        true
+    }
+
+    fn record(&mut self, record: &Record<'_>, step: &mut Step<'_>) -> Result<(), Error> {
+        let raw =
+            RawRecord { topic: record.topic, headers: record.headers, value: record.value };
+        let settings = Arc::clone(&self.settings);
+        match classify(&raw, &settings.policy) {
+            Verdict::Accept(envelope) => {
+                self.accept(&envelope, record, step);
+                self.tally.push(Counted::Accepted);
+            }
+            Verdict::Drop => self.tally.push(Counted::Dropped),
+            Verdict::Quarantine(verdict) => {
+                self.quarantine(&verdict, record, step);
+                self.tally.push(Counted::Quarantined(verdict.reason));
+            }
+            Verdict::NotFollowed => {}
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, message: &Infallible, _: &mut Step<'_>) -> Result<(), Error> {
+        match *message {}
+    }
+
+    fn before_commit(&mut self, _: &mut Step<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn metadata(&self) -> String {
+        String::new()
+    }
+
+    fn act(
+        &mut self,
+        _: UnixMillis,
+        _: &State,
+        actions: &mut Vec<Notice>,
+    ) -> Result<Option<UnixMillis>, Error> {
+        actions.extend(self.notice.take());
+        Ok(None)
+    }
+
+    fn committed(&mut self) {
+        for counted in self.tally.drain(..) {
+            match counted {
+                Counted::Accepted => self.settings.metrics.verdict("accept"),
+                Counted::Dropped => self.settings.metrics.verdict("drop"),
+                Counted::Quarantined(reason) => {
+                    self.settings.metrics.verdict("quarantine");
+                    self.settings.metrics.quarantined(reason.as_str());
+                    if reason == ReasonCode::MissingTenant && !self.noticed {
+                        self.noticed = true;
+                        self.notice = Some(Notice::TenantMissing);
+                    }
+                }
+            }
+        }
+    }
+
+    fn aborted(&mut self) {
+        self.tally.clear();
+    }
+
+    fn under_way(&self) -> usize {
+        0
+    }
+}
+
+/// Where a record was read: `<topic>/<partition>/<offset>`.
+fn from(record: &Record<'_>) -> String {
+    format!("{}/{}/{}", record.topic, record.partition, record.offset)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+#[path = "ingest/tests.rs"]
+mod tests;

@@ -1,0 +1,57 @@
+//! What the runtime is told about a sub-topology: its name, its source, what its tasks restore and
+//! from where they resume. The topology itself is declared in `topology.rs`.
+
+use crate::topics::Topic;
+
+/// Where a sub-topology's records come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Topics of the producers, by these patterns.
+    Facts(Vec<String>),
+    /// One internal topic.
+    Internal(Topic),
+}
+
+/// Where a task resumes reading its source (design 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resume {
+    /// At the committed position: one transaction wrote it and the restored topics.
+    Committed,
+    /// Where the restore of the source ended: the source is what the store is a view of.
+    Restored,
+}
+
+/// A sub-topology as the runtime sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubTopology {
+    /// Its name: part of group, member and transactional ids.
+    pub name: &'static str,
+    /// Its source.
+    pub source: Source,
+    /// Topics whose partition of the task's number the store is a view of.
+    pub restores: Vec<Topic>,
+    /// Where tasks resume.
+    pub resume: Resume,
+    /// Topics that it writes.
+    pub writes: Vec<Topic>,
+}
+
+impl SubTopology {
+    /// Its consumer group.
+    #[must_use]
+    pub fn group(&self, application: &str) -> String {
+        format!("{application}-{}", self.name)
+    }
+
+    /// The member and transactional id of one of its threads (design 7).
+    #[must_use]
+    pub fn member(&self, application: &str, instance: &str, thread: u32) -> String {
+        format!("{application}-{}-{instance}-{thread}", self.name)
+    }
+
+    /// Whether its tasks have a store.
+    #[must_use]
+    pub fn has_store(&self) -> bool {
+        !self.restores.is_empty()
+    }
+}

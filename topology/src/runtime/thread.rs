@@ -1,0 +1,202 @@
+//! A stream thread: one OS thread that owns a consumer, a transactional producer and the tasks of
+//! one sub-topology (design 8). This file starts, supervises and stops it; a `Session` is one life
+//! of its clients.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::mailbox::{Address, Addressed, Mailbox, Waker};
+use super::processor::Processor;
+use super::restore::{Incarnations, Restorer};
+use super::session::{Ended, Session};
+use super::spec::SubTopology;
+use super::watchdog::Watchdog;
+use crate::kafka::error::Error;
+use crate::shared::Shared;
+
+/// How long a rebuild of the clients waits, so that a broken broker is not hammered.
+const REBUILD_PAUSE: Duration = Duration::from_secs(1);
+
+/// Whether tasks may run at all (design 18: the table behind them is current).
+pub trait Gate: Send + Sync {
+    /// Whether they may.
+    fn is_open(&self) -> bool;
+}
+
+/// The gate of sub-topologies that need no table.
+pub struct AlwaysOpen;
+
+impl Gate for AlwaysOpen {
+    fn is_open(&self) -> bool {
+        true
+    }
+}
+
+/// Asks everything of an instance to stop.
+#[derive(Clone, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Asks.
+    pub fn request(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was asked.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Carries out what tasks ask for.
+pub type Act<P> = Box<dyn Fn(Address, <P as Processor>::Action) + Send>;
+
+/// Makes the processor of a task, given its partition.
+pub type Factory<P> = Box<dyn Fn(i32) -> P + Send>;
+
+/// What a stream thread runs with.
+pub struct Parts<P: Processor> {
+    /// The sub-topology.
+    pub spec: SubTopology,
+    /// Makes processors.
+    pub factory: Factory<P>,
+    /// Shared by the instance.
+    pub shared: Arc<Shared>,
+    /// Whether tasks may run.
+    pub gate: Arc<dyn Gate>,
+    /// Asks for the end.
+    pub stop: Stop,
+    /// Watches its blocking calls.
+    pub watchdog: Arc<Watchdog>,
+}
+
+/// A prepared stream thread; its mailbox exists before it runs.
+pub struct StreamThread<P: Processor> {
+    parts: Parts<P>,
+    mailbox: Mailbox<P::Message>,
+    inbox: mpsc::Receiver<Addressed<P::Message>>,
+    waker: Waker,
+}
+
+/// A running stream thread.
+pub struct Running {
+    name: &'static str,
+    handle: JoinHandle<Result<(), Error>>,
+    waker: Waker,
+}
+
+impl Running {
+    /// The sub-topology that it runs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether it has ended, by itself or by request.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.handle.is_finished()
+    }
+
+    /// Wakes it, so that it sees a request to stop at once.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// The fatal error that ended it.
+    pub fn join(self) -> Result<(), Error> {
+        self.handle.join().unwrap_or_else(|_| Err(Error::Fatal("a stream thread panicked".into())))
+    }
+}
+
+impl<P: Processor> StreamThread<P> {
+    /// Prepares a thread.
+    #[must_use]
+    pub fn new(parts: Parts<P>) -> Self {
+        let waker = Waker::default();
+        let (mailbox, inbox) = Mailbox::new(waker.clone());
+        parts.shared.status.expect(parts.spec.name);
+        Self { parts, mailbox, inbox, waker }
+    }
+
+    /// The mailbox of its tasks.
+    #[must_use]
+    pub fn mailbox(&self) -> Mailbox<P::Message> {
+        self.mailbox.clone()
+    }
+
+    /// Starts it. `act` carries out what its tasks ask for.
+    ///
+    /// # Errors
+    /// When the machine has no thread left.
+    pub fn start(self, act: Act<P>) -> std::io::Result<Running> {
+        let (name, waker) = (self.parts.spec.name, self.waker.clone());
+        let handle = std::thread::Builder::new()
+            .name(format!("stream-{name}"))
+            .spawn(move || self.supervise(&act))?;
+        Ok(Running { name, handle, waker })
+    }
+
+    /// Runs one session after another until the stop, or an error that a new one cannot mend.
+    fn supervise(self, act: &Act<P>) -> Result<(), Error> {
+        self.waker.bind();
+        let spec = Arc::new(self.parts.spec.clone());
+        let restores = RestoreThread::start(&spec, &self.parts.shared, &self.waker)
+            .map_err(|error| Error::Fatal(format!("no thread for restores: {error}")))?;
+        let guard = self.parts.watchdog.guard(&format!("stream-{}", spec.name));
+        while !self.parts.stop.is_requested() {
+            self.parts.shared.status.expect(spec.name);
+            let session = Session::open(&self.parts, &self.inbox, &restores, act, guard.clone());
+            match session.and_then(Session::run) {
+                Ok(Ended::Stopped) => return Ok(()),
+                Err(Error::Fatal(text)) => {
+                    tracing::error!(sub_topology = spec.name, error = text, "stream thread ends");
+                    return Err(Error::Fatal(text));
+                }
+                Err(error) => {
+                    tracing::warn!(sub_topology = spec.name, %error, "clients are rebuilt");
+                    self.parts.shared.metrics.rebuilt(spec.name);
+                    std::thread::park_timeout(REBUILD_PAUSE);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The thread that restores for a stream thread; it outlives sessions and ends with its sender.
+pub(crate) struct RestoreThread<P: Processor> {
+    pub(crate) requests: mpsc::Sender<super::restore::Request<P>>,
+    pub(crate) done: mpsc::Receiver<super::restore::Restored<P>>,
+    pub(crate) incarnations: Incarnations,
+}
+
+impl<P: Processor> RestoreThread<P> {
+    fn start(
+        spec: &Arc<SubTopology>,
+        shared: &Arc<Shared>,
+        waker: &Waker,
+    ) -> std::io::Result<Self> {
+        let (requests, requested) = mpsc::channel();
+        let (finished, done) = mpsc::channel();
+        let incarnations = Incarnations::default();
+        let restorer = Restorer {
+            spec: Arc::clone(spec),
+            shared: Arc::clone(shared),
+            incarnations: incarnations.clone(),
+            requests: requested,
+            done: finished,
+            waker: waker.clone(),
+        };
+        std::thread::Builder::new()
+            .name(format!("restore-{}", spec.name))
+            .spawn(move || restorer.run())?;
+        Ok(Self { requests, done, incarnations })
+    }
+}

@@ -1,0 +1,313 @@
+//! This instance's copy of `<app>-subscriptions` (a global table), indexed for matching: the cost
+//! of a match depends on the tenant's matching subscriptions, not on how many there are.
+//!
+//! It knows its position in every partition, so that nothing runs against a table older than it
+//! needs (design 18).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use streaming_hub_model::event_key::KeyPattern;
+use streaming_hub_model::id::SubscriptionId;
+use streaming_hub_model::ports::Clock;
+use streaming_hub_model::subscription::{Subscription, Wanted};
+use streaming_hub_model::tenant::TenantId;
+use streaming_hub_model::time::UnixMillis;
+use tokio::sync::Notify;
+
+use crate::runtime::thread::Gate;
+
+/// How long the table may go without being confirmed current before tasks pause, milliseconds.
+const CONFIRMED_MS: u64 = 10_000;
+
+/// The table.
+pub struct Table {
+    rows: RwLock<Rows>,
+    /// Next offset of each partition.
+    positions: Vec<AtomicI64>,
+    /// When it was last known to have reached the topic's end; 0 before the first time.
+    confirmed: AtomicI64,
+    clock: Arc<dyn Clock>,
+    moved: Notify,
+}
+
+#[derive(Default)]
+struct Rows {
+    by_id: HashMap<SubscriptionId, Arc<Subscription>>,
+    by_tenant: HashMap<TenantId, Tenant>,
+}
+
+#[derive(Default)]
+struct Tenant {
+    all: BTreeMap<SubscriptionId, Arc<Subscription>>,
+    /// Subscriptions by a key that they list in full.
+    exact: HashMap<String, Vec<Arc<Subscription>>>,
+    /// Subscriptions that list a pattern.
+    patterns: Vec<Arc<Subscription>>,
+}
+
+impl Table {
+    /// An empty table over this many partitions.
+    #[must_use]
+    pub fn new(partitions: i32, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            rows: RwLock::default(),
+            positions: (0..partitions).map(|_| AtomicI64::new(0)).collect(),
+            confirmed: AtomicI64::new(0),
+            clock,
+            moved: Notify::new(),
+        }
+    }
+
+    /// The subscription under an id.
+    #[must_use]
+    pub fn get(&self, id: SubscriptionId) -> Option<Arc<Subscription>> {
+        self.read().by_id.get(&id).cloned()
+    }
+
+    /// A tenant's subscriptions by ascending id.
+    #[must_use]
+    pub fn of_tenant(&self, tenant: &TenantId) -> Vec<Arc<Subscription>> {
+        let rows = self.read();
+        rows.by_tenant.get(tenant).map(|t| t.all.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// How many subscriptions there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.read().by_id.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The admitted subscriptions of `tenant` that want this event, by ascending id (contract
+    /// section 3).
+    #[must_use]
+    pub fn matching(&self, tenant: &str, wanted: &Wanted<'_>) -> Vec<Arc<Subscription>> {
+        let rows = self.read();
+        let Some(tenant) = rows.by_tenant.get(tenant) else { return Vec::new() };
+        let key = format!("{}.{}", wanted.resource, wanted.event);
+        let exact = tenant.exact.get(&key).map(Vec::as_slice).unwrap_or_default();
+        let mut found: Vec<_> = exact
+            .iter()
+            .chain(&tenant.patterns)
+            .filter(|subscription| subscription.is_admitted() && subscription.wants(wanted))
+            .cloned()
+            .collect();
+        found.sort_unstable_by_key(|subscription| subscription.id);
+        found.dedup_by_key(|subscription| subscription.id);
+        found
+    }
+
+    /// The next offset that the table takes from a partition.
+    #[must_use]
+    pub fn position(&self, partition: i32) -> i64 {
+        let slot = usize::try_from(partition).ok().and_then(|index| self.positions.get(index));
+        slot.map_or(0, |position| position.load(Ordering::Acquire))
+    }
+
+    /// Whether every partition has reached `marks`.
+    #[must_use]
+    pub fn has_reached(&self, marks: &[i64]) -> bool {
+        self.positions.iter().zip(marks).all(|(own, mark)| own.load(Ordering::Acquire) >= *mark)
+    }
+
+    /// Takes a record: a subscription, or its end. Answers whether it could be read.
+    pub(crate) fn take(&self, key: Option<&[u8]>, value: Option<&[u8]>) -> bool {
+        let id = key.and_then(|key| std::str::from_utf8(key).ok());
+        let Some(id) = id.and_then(|text| SubscriptionId::parse(text).ok()) else { return false };
+        let new = match value.map(serde_json::from_slice::<Subscription>) {
+            None => None,
+            Some(Ok(subscription)) if subscription.id == id => Some(Arc::new(subscription)),
+            Some(_) => return false,
+        };
+        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        rows.replace(id, new);
+        true
+    }
+
+    /// Everything below `position` of a partition has been taken.
+    pub(crate) fn advance(&self, partition: i32, position: i64) {
+        let slot = usize::try_from(partition).ok().and_then(|index| self.positions.get(index));
+        if let Some(slot) = slot {
+            slot.fetch_max(position, Ordering::AcqRel);
+        }
+    }
+
+    /// Tells those who wait that the table moved.
+    pub(crate) fn announce(&self) {
+        self.moved.notify_waiters();
+    }
+
+    /// The table had reached the topic's end as of `at`.
+    pub(crate) fn confirm(&self, at: UnixMillis) {
+        self.confirmed.fetch_max(at.0, Ordering::AcqRel);
+    }
+
+    /// Waits until `reached` holds; the caller bounds the wait.
+    pub(crate) async fn wait_until(&self, reached: impl Fn(&Self) -> bool) {
+        loop {
+            let moved = self.moved.notified();
+            if reached(self) {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Rows> {
+        self.rows.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Gate for Table {
+    fn is_open(&self) -> bool {
+        let confirmed = UnixMillis(self.confirmed.load(Ordering::Acquire));
+        confirmed.0 > 0 && self.clock.now().since(confirmed) < CONFIRMED_MS
+    }
+}
+
+impl Rows {
+    fn replace(&mut self, id: SubscriptionId, new: Option<Arc<Subscription>>) {
+        if let Some(old) = self.by_id.remove(&id)
+            && let Some(tenant) = self.by_tenant.get_mut(&old.tenant)
+        {
+            tenant.remove(&old);
+            if tenant.all.is_empty() {
+                self.by_tenant.remove(&old.tenant);
+            }
+        }
+        if let Some(new) = new {
+            self.by_id.insert(id, Arc::clone(&new));
+            self.by_tenant.entry(new.tenant.clone()).or_default().insert(new);
+        }
+    }
+}
+
+impl Tenant {
+    fn insert(&mut self, subscription: Arc<Subscription>) {
+        let mut listed = false;
+        for pattern in &subscription.event_types {
+            match pattern {
+                KeyPattern::Exact(key) => {
+                    let list = self.exact.entry(key.as_str().to_owned()).or_default();
+                    list.push(Arc::clone(&subscription));
+                }
+                KeyPattern::Resource(_) | KeyPattern::Any if !listed => {
+                    listed = true;
+                    self.patterns.push(Arc::clone(&subscription));
+                }
+                KeyPattern::Resource(_) | KeyPattern::Any => {}
+            }
+        }
+        self.all.insert(subscription.id, subscription);
+    }
+
+    fn remove(&mut self, old: &Subscription) {
+        self.all.remove(&old.id);
+        self.patterns.retain(|subscription| subscription.id != old.id);
+        for pattern in &old.event_types {
+            if let KeyPattern::Exact(key) = pattern
+                && let Some(list) = self.exact.get_mut(key.as_str())
+            {
+                list.retain(|subscription| subscription.id != old.id);
+                if list.is_empty() {
+                    self.exact.remove(key.as_str());
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    pub(crate) struct FixedClock(pub(crate) AtomicI64);
+
+    impl Clock for FixedClock {
+        fn now(&self) -> UnixMillis {
+            UnixMillis(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    pub(crate) fn table_at(now: i64) -> Table {
+        Table::new(2, Arc::new(FixedClock(AtomicI64::new(now))))
+    }
+
+    pub(crate) fn id(n: u8) -> SubscriptionId {
+        SubscriptionId::from_parts(1_000, [n; 10])
+    }
+
+    pub(crate) fn subscription(n: u8, tenant: &str, keys: &[&str]) -> Value {
+        json!({
+            "id": id(n).to_string(), "tenant": tenant, "name": "s", "event_types": keys,
+            "schema_major": 1, "sink_generation": 1, "enabled": true,
+            "verification_state": "active", "created_at": 1, "updated_at": 1, "version": 1,
+            "sink": {"type": "webhook", "url": "https://example.com/", "secrets": []},
+        })
+    }
+
+    pub(crate) fn put(table: &Table, value: &Value) -> bool {
+        let key = value["id"].as_str().unwrap();
+        table.take(Some(key.as_bytes()), Some(value.to_string().as_bytes()))
+    }
+
+    fn matched(table: &Table, tenant: &str, resource: &str, event: &str) -> Vec<SubscriptionId> {
+        let wanted = Wanted { origin: "ledger", resource, event, major: 1 };
+        table.matching(tenant, &wanted).iter().map(|s| s.id).collect()
+    }
+
+    #[test]
+    fn a_match_is_of_the_tenant_and_the_key_and_comes_once() {
+        let table = table_at(1);
+        assert!(put(&table, &subscription(1, "a", &["account.created", "account.*", "*"])));
+        assert!(put(&table, &subscription(2, "a", &["account.deleted"])));
+        assert!(put(&table, &subscription(3, "b", &["*"])));
+        assert_eq!(matched(&table, "a", "account", "created"), [id(1)]);
+        assert_eq!(matched(&table, "a", "account", "deleted"), [id(1), id(2)]);
+        assert_eq!(matched(&table, "b", "account", "created"), [id(3)]);
+        assert!(matched(&table, "c", "account", "created").is_empty());
+    }
+
+    #[test]
+    fn a_changed_or_ended_subscription_leaves_nothing_behind() {
+        let table = table_at(1);
+        put(&table, &subscription(1, "a", &["account.created", "x.*"]));
+        put(&table, &subscription(1, "a", &["account.deleted"]));
+        assert!(matched(&table, "a", "account", "created").is_empty());
+        assert!(matched(&table, "a", "x", "y").is_empty());
+        assert!(table.take(Some(id(1).to_string().as_bytes()), None));
+        assert!(matched(&table, "a", "account", "deleted").is_empty());
+        assert!(table.is_empty() && table.of_tenant(&TenantId::parse("a").unwrap()).is_empty());
+    }
+
+    #[test]
+    fn a_strangers_record_is_skipped() {
+        let table = table_at(1);
+        let good = subscription(1, "a", &["*"]);
+        put(&table, &good);
+        assert!(!table.take(None, Some(b"{}")));
+        assert!(!table.take(Some(b"\xff"), Some(b"{}")));
+        assert!(!table.take(Some(id(1).to_string().as_bytes()), Some(b"not json")));
+        assert!(!table.take(Some(id(2).to_string().as_bytes()), Some(good.to_string().as_bytes())));
+        assert_eq!(matched(&table, "a", "k", "l"), [id(1)]);
+    }
+
+    #[test]
+    fn the_gate_is_open_while_the_table_was_confirmed_within_ten_seconds() {
+        let clock = Arc::new(FixedClock(AtomicI64::new(20_000)));
+        let table = Table::new(1, Arc::clone(&clock) as Arc<dyn Clock>);
+        assert!(!table.is_open(), "never confirmed");
+        table.confirm(UnixMillis(19_000));
+        assert!(table.is_open());
+        clock.0.store(29_001, Ordering::Relaxed);
+        assert!(!table.is_open());
+    }
+}

@@ -1,0 +1,117 @@
+//! The topology, declared in one place: five sub-topologies, their sources, what their tasks
+//! restore, what they write. `streaming-hub topology` prints it.
+
+use std::fmt::Write;
+
+use crate::runtime::spec::{Resume, Source, SubTopology};
+use crate::topics::{RETRY_TIERS, Topic};
+
+/// Classifies the producers' records.
+#[must_use]
+pub fn ingest(patterns: Vec<String>) -> SubTopology {
+    SubTopology {
+        name: "ingest",
+        source: Source::Facts(patterns),
+        restores: Vec::new(),
+        resume: Resume::Committed,
+        writes: vec![Topic::IngestRepartition, Topic::Quarantine, Topic::Instances],
+    }
+}
+
+/// Takes each event in once and makes its jobs.
+#[must_use]
+pub fn matching() -> SubTopology {
+    SubTopology {
+        name: "match",
+        source: Source::Internal(Topic::IngestRepartition),
+        restores: vec![Topic::Dedup],
+        resume: Resume::Committed,
+        writes: vec![Topic::Inbox, Topic::Deliveries, Topic::Dedup, Topic::Instances],
+    }
+}
+
+/// Delivers jobs.
+#[must_use]
+pub fn delivery() -> SubTopology {
+    let tiers = (1..=RETRY_TIERS).map(Topic::Retry);
+    let mut restores = vec![Topic::Deliveries];
+    restores.extend(tiers.clone());
+    let mut writes = restores.clone();
+    writes.extend([Topic::Attempts, Topic::DeadLetters, Topic::Instances]);
+    SubTopology {
+        name: "delivery",
+        source: Source::Internal(Topic::Deliveries),
+        restores,
+        resume: Resume::Restored,
+        writes,
+    }
+}
+
+/// Decides changes of subscriptions.
+#[must_use]
+pub fn registry() -> SubTopology {
+    SubTopology {
+        name: "registry",
+        source: Source::Internal(Topic::SubscriptionChanges),
+        restores: vec![Topic::Subscriptions],
+        resume: Resume::Committed,
+        writes: vec![Topic::Subscriptions, Topic::SubscriptionReplies, Topic::Instances],
+    }
+}
+
+/// The whole topology as text.
+#[must_use]
+pub fn describe(application: &str, patterns: Vec<String>) -> String {
+    let mut text = String::new();
+    for spec in [ingest(patterns), matching(), delivery(), registry()] {
+        let _ = writeln!(text, "sub-topology {}  (group {})", spec.name, spec.group(application));
+        let source = match &spec.source {
+            Source::Facts(patterns) => patterns.join("  "),
+            Source::Internal(topic) => topic.name(application),
+        };
+        let _ = writeln!(text, "  source    {source}");
+        let names = |topics: &[Topic]| {
+            topics.iter().map(|topic| topic.name(application)).collect::<Vec<_>>().join(" ")
+        };
+        if spec.has_store() {
+            let _ = writeln!(text, "  store of  {}", names(&spec.restores));
+        }
+        let resume = match spec.resume {
+            Resume::Committed => "at the committed position",
+            Resume::Restored => "where the restore ended",
+        };
+        let _ = writeln!(text, "  resumes   {resume}");
+        let _ = writeln!(text, "  writes    {}\n", names(&spec.writes));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topics::Kind;
+
+    #[test]
+    fn a_tasks_own_topics_have_one_writer_and_a_queue_has_one_reader() {
+        let all = [ingest(vec![]), matching(), delivery(), registry()];
+        for topic in Topic::all() {
+            let writers = all.iter().filter(|spec| spec.writes.contains(&topic)).count();
+            let readers =
+                all.iter().filter(|spec| spec.source == Source::Internal(topic)).count();
+            match topic.kind() {
+                Kind::Own => assert_eq!((writers, readers), (1, 0), "{topic}"),
+                Kind::Queue => assert_eq!(readers, 1, "{topic}"),
+                Kind::SharedLog => assert_eq!((writers, readers), (2, 1), "{topic}"),
+                Kind::Published => assert_eq!(readers, 0, "{topic}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_description_names_every_sub_topology_and_its_topics() {
+        let text = describe("hub", vec!["^lerian".into()]);
+        for name in ["ingest", "match", "delivery", "registry", "hub-retry-11", "^lerian"] {
+            assert!(text.contains(name), "{name}");
+        }
+    }
+}
