@@ -1,0 +1,89 @@
+//! Destinations, all of them behind the one trait [`Sink`]: whoever delivers or probes knows that
+//! trait and [`Sinks`], and nothing of HTTP. What every sink shares is here once: the address
+//! guard, the guarded resolver and the connection pools that keep tenants apart (I8).
+
+pub mod guard;
+pub mod pool;
+pub mod resolver;
+pub mod webhook;
+
+mod trace_context;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use streaming_hub_model::attempt::{Attempt, Outcome};
+use streaming_hub_model::ports::Clock;
+use streaming_hub_model::secret::Keyring;
+use streaming_hub_model::sink::{Sink, SinkFuture};
+use streaming_hub_model::subscription::SinkConfig;
+
+use crate::guard::AddressPolicy;
+use crate::resolver::Resolver;
+use crate::webhook::{Webhook, WebhookSettings};
+
+/// Why the sinks cannot be set up. All of these are faults of the configuration or the machine.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A setting contradicts another one or itself.
+    #[error("sink settings: {0}")]
+    Settings(&'static str),
+    /// The file of extra root certificates is missing, unreadable or holds none.
+    #[error("the CA file {} holds no usable certificate: {reason}", path.display())]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No TLS client can be made, for example because the machine has no root certificates.
+    #[error("no TLS client can be made: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// Settings of all sinks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SinkSettings {
+    /// Which addresses may be called.
+    pub addresses: AddressPolicy,
+    /// Webhooks.
+    pub webhook: WebhookSettings,
+}
+
+/// Every sink that there is, chosen by the kind of a subscription's configuration.
+pub struct Sinks {
+    webhook: Webhook,
+}
+
+impl Sinks {
+    /// All sinks, with the machine's own resolver.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn new(
+        settings: SinkSettings,
+        keyring: Arc<Keyring>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Error> {
+        let resolver = Resolver::new(settings.addresses);
+        Ok(Self { webhook: Webhook::new(settings.webhook, resolver, keyring, clock)? })
+    }
+
+    fn of(&self, config: &SinkConfig) -> &dyn Sink {
+        match config {
+            SinkConfig::Webhook(_) => &self.webhook,
+        }
+    }
+}
+
+impl Sink for Sinks {
+    fn attempt(&self, attempt: Attempt) -> SinkFuture<'_, Outcome> {
+        self.of(&attempt.subscription.sink).attempt(attempt)
+    }
+
+    fn admit<'a>(&'a self, config: &'a SinkConfig) -> SinkFuture<'a, Result<(), String>> {
+        self.of(config).admit(config)
+    }
+}

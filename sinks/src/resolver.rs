@@ -1,0 +1,108 @@
+//! Name resolution under the address guard. Clients connect to exactly what this yields, so an
+//! address is pinned between its check and its use: a name that answers differently the next time
+//! (DNS rebinding) is judged anew with that answer. Addresses written into a URL never come here;
+//! [`crate::guard::target`] judges those.
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use streaming_hub_model::sink::SinkFuture;
+
+use crate::guard::{AddressPolicy, Refused};
+
+/// Why a name gives no address to connect to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It resolves, but to nothing that the hub may call. The address is not named.
+    #[error("the host name resolves to no permitted address: {0}")]
+    Refused(Refused),
+    /// It does not resolve.
+    #[error("the host name does not resolve: {0}")]
+    Failed(io::Error),
+    /// It resolves to nothing.
+    #[error("the host name has no address")]
+    Empty,
+}
+
+/// Where addresses come from.
+pub trait Lookup: Send + Sync {
+    /// All addresses of a host name, in the order in which they should be tried.
+    fn lookup<'a>(&'a self, host: &'a str) -> SinkFuture<'a, io::Result<Vec<IpAddr>>>;
+}
+
+/// The machine's resolver.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct System;
+
+impl Lookup for System {
+    fn lookup<'a>(&'a self, host: &'a str) -> SinkFuture<'a, io::Result<Vec<IpAddr>>> {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((host, 0)).await?;
+            Ok(found.map(|address| address.ip()).collect())
+        })
+    }
+}
+
+/// Resolves names to permitted addresses only. Cheap to clone.
+#[derive(Clone)]
+pub struct Resolver {
+    policy: Arc<AddressPolicy>,
+    lookup: Arc<dyn Lookup>,
+}
+
+impl Resolver {
+    /// The machine's resolver under this policy.
+    #[must_use]
+    pub fn new(policy: AddressPolicy) -> Self {
+        Self::with_lookup(policy, Arc::new(System))
+    }
+
+    /// Another source of addresses under this policy.
+    #[must_use]
+    pub fn with_lookup(policy: AddressPolicy, lookup: Arc<dyn Lookup>) -> Self {
+        Self { policy: Arc::new(policy), lookup }
+    }
+
+    /// The policy that addresses are judged by.
+    #[must_use]
+    pub fn policy(&self) -> &AddressPolicy {
+        &self.policy
+    }
+
+    /// The permitted addresses of a host name, at least one, in the resolver's order.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn permitted(&self, host: &str) -> Result<Vec<IpAddr>, Error> {
+        let found = self.lookup.lookup(host).await.map_err(Error::Failed)?;
+        let mut why = None;
+        let mut permitted = Vec::with_capacity(found.len());
+        for ip in found {
+            match self.policy.judge(ip) {
+                Ok(()) => permitted.push(ip),
+                Err(refused) => why = Some(refused),
+            }
+        }
+        if permitted.is_empty() {
+            return Err(why.map_or(Error::Empty, Error::Refused));
+        }
+        Ok(permitted)
+    }
+}
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let own = self.clone();
+        Box::pin(async move {
+            let permitted = own.permitted(name.as_str()).await?;
+            // Port 0 stands for the port of the URL.
+            let addresses = permitted.into_iter().map(|ip| SocketAddr::new(ip, 0));
+            Ok(Box::new(addresses) as Addrs)
+        })
+    }
+}
