@@ -1,0 +1,34 @@
+//! The HTTP API (contract section 7): what a tenant does with its subscriptions, and what an
+//! operator's tools ask of a process (`/healthz`, `/readyz`, `/metrics`).
+//!
+//! Nothing here decides about a subscription. A request is validated, becomes a change, and the
+//! registry decides it (design 17); what is read comes from this instance's table. Both are ports
+//! of the model, so this crate knows neither Kafka nor a store.
+//!
+//! Invariant: a signing secret leaves in the one answer that made it, and stands nowhere else in
+//! clear: not in a change, not in a log line, not in debug output.
+
+pub mod auth;
+mod body;
+mod draft;
+mod exchange;
+mod fields;
+mod metrics;
+mod operations;
+mod problem;
+mod query;
+mod routes;
+mod server;
+mod state;
+mod subscriptions;
+mod verify;
+mod view;
+
+#[cfg(test)]
+mod testing;
+
+pub use auth::{Role, TokenConfig, Tokens};
+pub use metrics::Metrics;
+pub use routes::{Access, Route, operations_router, router, routes};
+pub use server::serve;
+pub use state::{Api, Limits, Operations};

@@ -1,0 +1,196 @@
+//! A tenant's subscriptions: create, list, read, delete. Writes are changes that the registry
+//! decides; answers are what this instance's table holds afterwards.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::LOCATION;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64_URL;
+use secrecy::SecretString;
+use secrecy::zeroize::Zeroizing;
+use serde_json::{Map, Value};
+use streaming_hub_model::change::{Action, Decision};
+use streaming_hub_model::id::SubscriptionId;
+use streaming_hub_model::ports::Entropy;
+use streaming_hub_model::retry::RetrySchedule;
+use streaming_hub_model::secret::{NONCE_BYTES, Owner};
+use streaming_hub_model::subscription::{
+    SigningSecret, SinkConfig, Subscription, VerificationState, WebhookConfig,
+};
+
+use crate::auth::TenantCaller;
+use crate::body::{IdInPath, JsonBody};
+use crate::draft::{Draft, SinkDraft};
+use crate::fields::{Fault, FieldError, Place};
+use crate::problem::{Code, Problem};
+use crate::query::Page;
+use crate::state::Api;
+use crate::verify::probe;
+use crate::view::{self, PageView, View};
+
+/// What scanners for leaked secrets recognise.
+const SECRET_PREFIX: &str = "whsec_";
+
+/// Random bytes of a signing secret: 256 bits.
+const SECRET_BYTES: usize = 32;
+
+/// `POST /v1/subscriptions`.
+pub(crate) async fn create(
+    State(api): State<Arc<Api>>,
+    TenantCaller { tenant }: TenantCaller,
+    JsonBody(body): JsonBody,
+) -> Result<Response, Problem> {
+    let mut draft = Draft::parse(body, api.limits.event_types_max)
+        .map_err(|errors| Problem::fields(Code::ValidationFailed, errors))?;
+    let id = SubscriptionId::from_parts(api.operations.clock.now().0, api.operations.entropy.ten());
+    let owner = Owner { tenant: &tenant, subscription: id };
+    let made = make_secret(&mut draft.sink, &*api.operations.entropy);
+    let verify = draft.verify;
+    let mut record = record(&api, owner, draft, made.as_ref())?;
+    admit(&api, &record.sink).await?;
+
+    let action = Action::Create { record: Box::new(record.clone()) };
+    if let Decision::Written { version } = api.submit(&tenant, id, action).await? {
+        record.version = version;
+    }
+    // Gone again already is still created: the caller's next read says so.
+    let mut stored = api.own(&tenant, id).unwrap_or_else(|| Arc::new(record));
+    if verify {
+        // It exists whatever becomes of the probe, so a probe that could not be made or recorded
+        // leaves it as it is, to be verified later.
+        match probe(&api, Arc::clone(&stored)).await {
+            Ok(probed) => stored = probed,
+            Err(problem) => tracing::warn!(
+                code = problem.code().as_str(),
+                cause = problem.cause(),
+                "a new subscription was not verified"
+            ),
+        }
+    }
+    let mut response = view::created(&stored, made.as_ref());
+    // A UUID is always a legal header value.
+    if let Ok(location) = HeaderValue::from_str(&format!("/v1/subscriptions/{id}")) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// `GET /v1/subscriptions`.
+pub(crate) async fn list(
+    State(api): State<Arc<Api>>,
+    TenantCaller { tenant }: TenantCaller,
+    page: Page,
+) -> Response {
+    let records = api.table.of_tenant(&tenant);
+    let after = page.after;
+    let mut rest = records.iter().filter(|record| after.is_none_or(|after| record.id > after));
+    let taken: Vec<_> = rest.by_ref().take(page.limit).collect();
+    let next_cursor = rest.next().and_then(|_| taken.last()).map(|last| last.id);
+    let subscriptions = taken.into_iter().map(|record| View::from(&**record)).collect();
+    Json(PageView { subscriptions, next_cursor }).into_response()
+}
+
+/// `GET /v1/subscriptions/{id}`.
+pub(crate) async fn read(
+    State(api): State<Arc<Api>>,
+    TenantCaller { tenant }: TenantCaller,
+    IdInPath(id): IdInPath,
+) -> Result<Response, Problem> {
+    Ok(view::subscription(&*api.find(&tenant, id).await?))
+}
+
+/// `DELETE /v1/subscriptions/{id}`. Asks the registry without a look at the table, which may not
+/// have the subscription yet.
+pub(crate) async fn remove(
+    State(api): State<Arc<Api>>,
+    TenantCaller { tenant }: TenantCaller,
+    IdInPath(id): IdInPath,
+) -> Result<StatusCode, Problem> {
+    api.submit(&tenant, id, Action::Delete).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A signing secret for a sink that signs and has been given none.
+fn make_secret(sink: &mut SinkDraft, entropy: &dyn Entropy) -> Option<SecretString> {
+    let SinkDraft::Webhook { secret: None, .. } = sink else { return None };
+    let mut bytes = Zeroizing::new([0; SECRET_BYTES]);
+    entropy.fill(&mut *bytes);
+    let mut text = String::with_capacity(SECRET_PREFIX.len() + BASE64_URL_CHARS);
+    text.push_str(SECRET_PREFIX);
+    BASE64_URL.encode_string(bytes.as_slice(), &mut text);
+    Some(SecretString::from(text))
+}
+
+/// Characters of [`SECRET_BYTES`] in base64 without padding. The text is given its full length at
+/// once, because growing it would leave a copy behind.
+const BASE64_URL_CHARS: usize = (SECRET_BYTES * 4).div_ceil(3);
+
+/// The record that the registry is asked to write. Version, times and verification state are the
+/// registry's to set.
+fn record(
+    api: &Api,
+    owner: Owner<'_>,
+    draft: Draft,
+    made: Option<&SecretString>,
+) -> Result<Subscription, Problem> {
+    let now = api.operations.clock.now();
+    Ok(Subscription {
+        id: owner.subscription,
+        tenant: owner.tenant.clone(),
+        name: draft.name,
+        event_types: draft.event_types,
+        origin: draft.origin,
+        schema_major: draft.schema_major,
+        sink: sealed(api, owner, draft.sink, made)?,
+        sink_generation: 1,
+        enabled: draft.enabled,
+        verification_state: VerificationState::Pending,
+        verification_failure: None,
+        retry_schedule: draft.retry_schedule.map(steps),
+        max_in_flight: draft.max_in_flight,
+        created_at: now,
+        updated_at: now,
+        version: 1,
+        unknown: Map::new(),
+    })
+}
+
+fn steps(schedule: RetrySchedule) -> Value {
+    Vec::from(schedule).into()
+}
+
+/// The sink as it may leave the process: its signing secret, given or made, sealed for its owner.
+fn sealed(
+    api: &Api,
+    owner: Owner<'_>,
+    sink: SinkDraft,
+    made: Option<&SecretString>,
+) -> Result<SinkConfig, Problem> {
+    let SinkDraft::Webhook { url, secret } = sink;
+    let mut secrets = Vec::new();
+    if let Some(secret) = secret.as_ref().or(made) {
+        let mut nonce = [0; NONCE_BYTES];
+        api.operations.entropy.fill(&mut nonce);
+        let sealed = api.keyring.seal(owner, secret, nonce);
+        let sealed = sealed.map_err(|error| Problem::internal(error.to_string()))?;
+        secrets.push(SigningSecret { sealed, valid_until: None });
+    }
+    Ok(SinkConfig::Webhook(WebhookConfig { url, secrets }))
+}
+
+async fn admit(api: &Api, sink: &SinkConfig) -> Result<(), Problem> {
+    let refused = |message| {
+        let place = Place::Pointer(match sink {
+            SinkConfig::Webhook(_) => "/sink/url".to_owned(),
+        });
+        Problem::destination_refused(FieldError { place, code: Fault::DestinationRefused, message })
+    };
+    api.sink.admit(sink).await.map_err(refused)
+}
+
+#[cfg(test)]
+mod tests;

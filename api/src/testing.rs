@@ -1,0 +1,345 @@
+//! The hub around the API, in memory: a registry that decides by the real rules, a sink that
+//! answers what a test says, a clock and a randomness that are the same in every run.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use streaming_hub_model::attempt::{Attempt, AttemptResult, Outcome};
+use streaming_hub_model::change::{Change, Decision};
+use streaming_hub_model::id::SubscriptionId;
+use streaming_hub_model::ports::{
+    Changes, Clock, Entropy, Readiness, SubscriptionTable, Unavailable,
+};
+use streaming_hub_model::registry::{self, Current, Write as Written};
+use streaming_hub_model::secret::Keyring;
+use streaming_hub_model::sink::{Sink, SinkFuture};
+use streaming_hub_model::subscription::{SinkConfig, Subscription};
+use streaming_hub_model::tenant::TenantId;
+use streaming_hub_model::time::UnixMillis;
+use tower::ServiceExt;
+
+use crate::{Api, Limits, Metrics, Operations, Role, TokenConfig, Tokens, router};
+
+pub(crate) const ACME: &str = "token-of-acme";
+pub(crate) const EVIL: &str = "token-of-evil";
+pub(crate) const OPERATOR: &str = "token-of-the-operator";
+
+/// A secret that a tenant brings.
+pub(crate) const GIVEN: &str = "a-secret-that-acme-brings-along";
+
+/// How many subscriptions a tenant may have in these tests.
+const SUBSCRIPTIONS_MAX: u32 = 5;
+
+/// The registry, its table, the sink and the readiness of one hub.
+pub(crate) struct FakeHub {
+    table: Mutex<BTreeMap<SubscriptionId, Arc<Subscription>>>,
+    /// What only a table that has caught up holds.
+    late: Mutex<Vec<Subscription>>,
+    pub(crate) changes: Mutex<Vec<Change>>,
+    pub(crate) outage: Mutex<Option<Unavailable>>,
+    pub(crate) outcome: Mutex<Outcome>,
+    pub(crate) refusal: Mutex<Option<String>>,
+    pub(crate) attempts: Mutex<Vec<Attempt>>,
+    pub(crate) attempt_takes: Mutex<Duration>,
+    /// The destination changes while an attempt is under way.
+    pub(crate) changes_meanwhile: Mutex<bool>,
+    pub(crate) missing: Mutex<Vec<String>>,
+    now: AtomicI64,
+    drawn: AtomicI64,
+}
+
+impl FakeHub {
+    fn new() -> Self {
+        let delivered = Outcome {
+            result: AttemptResult::Delivered,
+            status: Some(204),
+            excerpt: Vec::new(),
+            duration_ms: 3,
+        };
+        Self {
+            table: Mutex::default(),
+            late: Mutex::default(),
+            changes: Mutex::default(),
+            outage: Mutex::default(),
+            outcome: Mutex::new(delivered),
+            refusal: Mutex::default(),
+            attempts: Mutex::default(),
+            attempt_takes: Mutex::default(),
+            changes_meanwhile: Mutex::default(),
+            missing: Mutex::default(),
+            now: AtomicI64::new(1_790_000_000_000),
+            drawn: AtomicI64::new(0),
+        }
+    }
+
+    /// The record as it is stored.
+    pub(crate) fn record(&self, id: &str) -> Option<Arc<Subscription>> {
+        self.get(SubscriptionId::parse(id).unwrap())
+    }
+
+    /// Hides a record until the table catches up.
+    pub(crate) fn hide(&self, id: &str) {
+        let record = self.table.lock().unwrap().remove(&SubscriptionId::parse(id).unwrap());
+        self.late.lock().unwrap().push((*record.unwrap()).clone());
+    }
+
+    fn change_destination(&self, id: SubscriptionId) {
+        let mut table = self.table.lock().unwrap();
+        let record = Arc::make_mut(table.get_mut(&id).unwrap());
+        record.sink_generation += 1;
+    }
+
+    fn decide(&self, change: Change) -> Decision {
+        let mut table = self.table.lock().unwrap();
+        let id = change.subscription;
+        let owned = table.values().filter(|record| record.tenant == change.tenant).count();
+        let current = Current {
+            record: table.get(&id).map(AsRef::as_ref),
+            tenant_subscriptions: u32::try_from(owned).unwrap(),
+        };
+        let limits = registry::Limits { subscriptions_per_tenant: SUBSCRIPTIONS_MAX };
+        let (write, decision) = registry::decide(change, current, limits, self.now());
+        match write {
+            Some(Written::Put(record)) => _ = table.insert(id, Arc::new(*record)),
+            Some(Written::Delete) => _ = table.remove(&id),
+            None => {}
+        }
+        decision
+    }
+}
+
+impl SubscriptionTable for FakeHub {
+    fn get(&self, id: SubscriptionId) -> Option<Arc<Subscription>> {
+        self.table.lock().unwrap().get(&id).cloned()
+    }
+
+    fn of_tenant(&self, tenant: &TenantId) -> Vec<Arc<Subscription>> {
+        let table = self.table.lock().unwrap();
+        table.values().filter(|record| record.tenant == *tenant).cloned().collect()
+    }
+
+    fn catch_up(&self) -> SinkFuture<'_, ()> {
+        Box::pin(async {
+            for record in self.late.lock().unwrap().drain(..) {
+                self.table.lock().unwrap().insert(record.id, Arc::new(record));
+            }
+        })
+    }
+}
+
+impl Changes for FakeHub {
+    fn submit(&self, change: Change) -> SinkFuture<'_, Result<Decision, Unavailable>> {
+        Box::pin(async move {
+            self.changes.lock().unwrap().push(change.clone());
+            match *self.outage.lock().unwrap() {
+                Some(outage) => Err(outage),
+                None => Ok(self.decide(change)),
+            }
+        })
+    }
+}
+
+impl Sink for FakeHub {
+    fn attempt(&self, attempt: Attempt) -> SinkFuture<'_, Outcome> {
+        Box::pin(async move {
+            let takes = *self.attempt_takes.lock().unwrap();
+            tokio::time::sleep(takes).await;
+            if *self.changes_meanwhile.lock().unwrap() {
+                self.change_destination(attempt.subscription.id);
+            }
+            self.attempts.lock().unwrap().push(attempt);
+            self.outcome.lock().unwrap().clone()
+        })
+    }
+
+    fn admit<'a>(&'a self, _: &'a SinkConfig) -> SinkFuture<'a, Result<(), String>> {
+        Box::pin(async { self.refusal.lock().unwrap().clone().map_or(Ok(()), Err) })
+    }
+}
+
+impl Readiness for FakeHub {
+    fn missing(&self) -> Vec<String> {
+        self.missing.lock().unwrap().clone()
+    }
+}
+
+impl Clock for FakeHub {
+    fn now(&self) -> UnixMillis {
+        // Each look is a millisecond later, so that ids ascend.
+        UnixMillis(self.now.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Entropy for FakeHub {
+    fn fill(&self, bytes: &mut [u8]) {
+        let drawn = self.drawn.fetch_add(1, Ordering::Relaxed);
+        let digest = Sha256::digest(drawn.to_be_bytes());
+        bytes.copy_from_slice(&digest[..bytes.len()]);
+    }
+}
+
+/// An answer read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).expect(&self.text)
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// Checks that it is a problem of this status and code, well-formed in every respect.
+    #[track_caller]
+    pub(crate) fn assert_problem(&self, status: u16, code: &str) {
+        assert_eq!(self.status.as_u16(), status, "{self:?}");
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        let body = self.json();
+        assert_eq!(body["code"], code, "{self:?}");
+        assert_eq!(body["status"], status);
+        assert_eq!(body["type"], format!("urn:streaming-hub:problem:{code}"));
+        assert!(body["title"].is_string());
+        assert_eq!(body["request_id"].as_str(), self.header("x-request-id"));
+    }
+}
+
+/// A time limit that no test reaches.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// The router over a [`FakeHub`].
+pub(crate) struct Harness {
+    pub(crate) hub: Arc<FakeHub>,
+    pub(crate) keyring: Arc<Keyring>,
+    pub(crate) router: Router,
+}
+
+impl Harness {
+    pub(crate) fn new() -> Self {
+        Self::with(Limits::default(), LONG)
+    }
+
+    pub(crate) fn with(limits: Limits, request_timeout: Duration) -> Self {
+        let hub = Arc::new(FakeHub::new());
+        let key = SecretString::from(BASE64.encode([7; 32]));
+        let keyring = Arc::new(Keyring::new("k1", &key).unwrap());
+        let api = Api {
+            table: hub.clone(),
+            changes: hub.clone(),
+            sink: hub.clone(),
+            keyring: Arc::clone(&keyring),
+            operations: Arc::new(Operations {
+                clock: hub.clone(),
+                entropy: hub.clone(),
+                readiness: hub.clone(),
+                metrics: Metrics::new(prometheus::Registry::new()).unwrap(),
+                request_timeout,
+            }),
+            tokens: tokens(),
+            limits,
+        };
+        Self { hub, keyring, router: router(api) }
+    }
+
+    pub(crate) async fn raw(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        Answer { status: parts.status, headers: parts.headers, text }
+    }
+
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        token: Option<&str>,
+        body: Option<&Value>,
+    ) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let body = match body {
+            Some(body) => {
+                request = request.header(CONTENT_TYPE, "application/json");
+                Body::from(body.to_string())
+            }
+            None => Body::empty(),
+        };
+        self.raw(request.body(body).unwrap()).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.call(Method::GET, path, Some(ACME), None).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.call(Method::POST, path, Some(ACME), Some(body)).await
+    }
+
+    /// Creates a subscription for `acme`; its id.
+    pub(crate) async fn created(&self) -> String {
+        let answer = self.post("/v1/subscriptions", &body()).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        answer.json()["id"].as_str().unwrap().to_owned()
+    }
+}
+
+/// The smallest legal creation.
+pub(crate) fn body() -> Value {
+    json!({
+        "name": "accounts",
+        "event_types": ["account.created"],
+        "sink": {"type": "webhook", "url": "https://example.com/hook"},
+    })
+}
+
+/// A creation with everything that it may have, the signing secret included.
+pub(crate) fn full_body() -> Value {
+    json!({
+        "name": "accounts of the ledger",
+        "event_types": ["account.created", "transfer.*"],
+        "origin": "//lerian.midaz/ledger",
+        "schema_major": 2,
+        "sink": {"type": "webhook", "url": "https://example.com:8443/a?b=c", "secret": GIVEN},
+        "enabled": false,
+        "retry_schedule": [0, 5000, 36_000_000],
+        "max_in_flight": 64,
+        "verify": false,
+    })
+}
+
+fn tokens() -> Tokens {
+    let token = |name: &str, role, tenant: Option<&str>, token| {
+        let mut sha256 = String::new();
+        for byte in Sha256::digest(token) {
+            write!(sha256, "{byte:02x}").unwrap();
+        }
+        let tenant = tenant.map(|tenant| TenantId::parse(tenant).unwrap());
+        TokenConfig { name: name.to_owned(), role, tenant, sha256 }
+    };
+    Tokens::new(&[
+        token("a", Role::Tenant, Some("acme"), ACME),
+        token("e", Role::Tenant, Some("evil"), EVIL),
+        token("o", Role::Operator, None, OPERATOR),
+    ])
+    .unwrap()
+}

@@ -1,0 +1,99 @@
+//! Verification (contract section 7): one signed test event through the same sink as any delivery,
+//! then a change that says what came of it. The change names the sink generation that was probed,
+//! so a result never counts for another destination.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use bytes::Bytes;
+use serde_json::json;
+use streaming_hub_model::attempt::{Attempt, AttemptResult};
+use streaming_hub_model::change::Action;
+use streaming_hub_model::event::Event;
+use streaming_hub_model::id::EventId;
+use streaming_hub_model::subscription::Subscription;
+use streaming_hub_model::time::UnixMillis;
+
+use crate::auth::TenantCaller;
+use crate::body::IdInPath;
+use crate::problem::{Code, Problem};
+use crate::state::Api;
+use crate::view;
+
+/// The application that a test event comes from.
+const SOURCE: &str = "streaming-hub";
+/// What a test event is about, and what happened to it: `subscription.verification`.
+const RESOURCE: &str = "subscription";
+const EVENT: &str = "verification";
+/// The version of a test event's body.
+const SCHEMA_VERSION: &str = "1.0.0";
+
+/// The longest reason of a failure that is kept, characters.
+const FAILURE_CHARS_MAX: usize = 300;
+
+/// `POST /v1/subscriptions/{id}/verify`.
+pub(crate) async fn verify(
+    State(api): State<Arc<Api>>,
+    TenantCaller { tenant }: TenantCaller,
+    IdInPath(id): IdInPath,
+) -> Result<Response, Problem> {
+    let subscription = api.find(&tenant, id).await?;
+    Ok(view::subscription(&*probe(&api, subscription).await?))
+}
+
+/// Probes the destination once and records what came of it. The subscription as it stands
+/// afterwards; a destination that failed the probe is no error.
+pub(crate) async fn probe(
+    api: &Api,
+    subscription: Arc<Subscription>,
+) -> Result<Arc<Subscription>, Problem> {
+    let at = api.operations.clock.now();
+    let event = test_event(&subscription, EventId::from_parts(at.0, api.operations.entropy.ten()), at);
+    let attempt = Attempt {
+        delivery_id: api.operations.uuid(),
+        subscription: Arc::clone(&subscription),
+        event: Arc::new(event),
+        at,
+    };
+    let failure = match api.sink.attempt(attempt).await.result {
+        AttemptResult::Delivered => None,
+        AttemptResult::Failed { class, detail } => {
+            let reason = format!("{class}: {detail}");
+            Some(reason.chars().take(FAILURE_CHARS_MAX).collect())
+        }
+        AttemptResult::NotAttempted { detail } => return Err(Problem::cannot_probe(detail)),
+    };
+    let action = Action::Verified { sink_generation: subscription.sink_generation, failure };
+    api.submit(&subscription.tenant, subscription.id, action).await?;
+    // Deleted between its verification and this read.
+    api.own(&subscription.tenant, subscription.id).ok_or_else(|| Code::NotFound.into())
+}
+
+/// The event that a probe sends: well-formed in every header that a receiver may look at, and no
+/// fact of anybody.
+fn test_event(subscription: &Subscription, id: EventId, at: UnixMillis) -> Event {
+    let time = at.to_rfc3339();
+    let body = json!({
+        "message": "A test event: this destination is being verified.",
+        "subscription_id": subscription.id,
+        "sent_at": time,
+    });
+    let headers = [
+        ("ce-specversion", "1.0".to_owned()),
+        ("ce-id", id.to_string()),
+        ("ce-source", SOURCE.to_owned()),
+        ("ce-type", format!("studio.lerian.{SOURCE}.{RESOURCE}.{EVENT}")),
+        ("ce-time", time),
+        ("ce-schemaversion", SCHEMA_VERSION.to_owned()),
+        ("ce-resourcetype", RESOURCE.to_owned()),
+        ("ce-eventtype", EVENT.to_owned()),
+        ("ce-tenantid", subscription.tenant.to_string()),
+        ("ce-datacontenttype", "application/json".to_owned()),
+    ];
+    let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    Event::made(id, subscription.tenant.clone(), headers, Bytes::from(body.to_string()))
+}
+
+#[cfg(test)]
+mod tests;
