@@ -15,9 +15,8 @@ pub struct Event {
     pub id: EventId,
     /// Its tenant.
     pub tenant: TenantId,
-    /// Its headers in order; names and values of a record that the hub accepted are UTF-8, other
-    /// headers are left out.
-    headers: Vec<(String, String)>,
+    /// Its headers in order, of those whose name and value are UTF-8.
+    headers: Vec<(String, Option<String>)>,
     /// Its data; empty for an event without.
     pub payload: Bytes,
 }
@@ -34,7 +33,8 @@ impl Event {
         let tenant = internal::text(view, internal::TENANT)?;
         let texts = headers.iter().filter_map(|(name, value)| {
             let name = std::str::from_utf8(name).ok()?;
-            Some((name.to_owned(), std::str::from_utf8((*value)?).ok()?.to_owned()))
+            let value = value.map(std::str::from_utf8).transpose().ok()?;
+            Some((name.to_owned(), value.map(str::to_owned)))
         });
         Ok(Self {
             id: EventId::parse(id).map_err(|_| Error::Header(internal::ID))?,
@@ -52,13 +52,16 @@ impl Event {
         headers: Vec<(String, String)>,
         payload: Bytes,
     ) -> Self {
+        let headers = headers.into_iter().map(|(name, value)| (name, Some(value))).collect();
         Self { id, tenant, headers, payload }
     }
 
-    /// The value of a header; of a repeated one the last.
+    /// The value of a header; of a repeated one the last. As at ingest
+    /// ([`Headers::last`]), one without a value, or with an empty one, is missing.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().rev().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
+        let (_, value) = self.headers.iter().rev().find(|(own, _)| own == name)?;
+        value.as_deref().filter(|value| !value.is_empty())
     }
 
     /// `<resource>.<event>`, the bare event type that receivers see.
@@ -66,5 +69,35 @@ impl Event {
     pub fn key(&self) -> String {
         let part = |name| self.header(name).unwrap_or_default();
         format!("{}.{}", part("ce-resourcetype"), part("ce-eventtype"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(headers: &[HeaderRef<'_>]) -> Event {
+        let id = b"01a0c450-6d12-7c2b-8128-9b05b624f924";
+        let mut all: Vec<HeaderRef<'_>> =
+            vec![(b"hub-v", Some(b"1")), (b"hub-id", Some(id)), (b"hub-tenant", Some(b"acme"))];
+        all.extend_from_slice(headers);
+        Event::read(&all, Bytes::new()).unwrap()
+    }
+
+    #[test]
+    fn a_header_without_a_value_in_its_last_occurrence_is_missing() {
+        let null = event(&[(b"ce-subject", Some(b"1")), (b"ce-subject", None)]);
+        assert_eq!(null.header("ce-subject"), None);
+        let empty = event(&[(b"ce-subject", Some(b"1")), (b"ce-subject", Some(b""))]);
+        assert_eq!(empty.header("ce-subject"), None);
+        let last = event(&[(b"ce-subject", Some(b"1")), (b"ce-subject", Some(b"2"))]);
+        assert_eq!(last.header("ce-subject"), Some("2"));
+    }
+
+    #[test]
+    fn the_key_is_resource_and_event() {
+        let event =
+            event(&[(b"ce-resourcetype", Some(b"fee-charge")), (b"ce-eventtype", Some(b"applied"))]);
+        assert_eq!(event.key(), "fee-charge.applied");
     }
 }

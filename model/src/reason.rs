@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The code is none of [`ReasonCode::ALL`]; a newer release may have written it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown quarantine reason {0:?}")]
-pub struct Unknown(pub String);
+pub struct Error(pub String);
 
 /// Why a record was quarantined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -91,10 +91,10 @@ impl ReasonCode {
     /// The code of this text.
     ///
     /// # Errors
-    /// [`Unknown`] when there is none.
-    pub fn parse(text: &str) -> Result<Self, Unknown> {
+    /// [`Error`] when there is none.
+    pub fn parse(text: &str) -> Result<Self, Error> {
         let mut all = Self::ALL.into_iter();
-        all.find(|code| code.as_str() == text).ok_or_else(|| Unknown(text.to_owned()))
+        all.find(|code| code.as_str() == text).ok_or_else(|| Error(text.to_owned()))
     }
 }
 
@@ -105,8 +105,8 @@ impl fmt::Display for ReasonCode {
 }
 
 impl std::str::FromStr for ReasonCode {
-    type Err = Unknown;
-    fn from_str(text: &str) -> Result<Self, Unknown> {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
         Self::parse(text)
     }
 }
@@ -121,8 +121,7 @@ mod tests {
             assert_eq!(ReasonCode::parse(code.as_str()), Ok(code));
             assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
         }
-        let unknown = ReasonCode::parse("no_such");
-        assert_eq!(unknown, Err(Unknown("no_such".into())));
+        assert_eq!(ReasonCode::parse("no_such"), Err(Error("no_such".into())));
     }
 
     #[test]

@@ -25,9 +25,9 @@ pub fn parse_millis(text: &str) -> Result<i64, Error> {
         return Err(Error::Shape);
     };
     let [h1, h2, b':', n1, n2, b':', s1, s2] = clock else { return Err(Error::Shape) };
-    let (year, month, day) = (number(&[*y1, *y2, *y3, *y4])?, number(&[*m1, *m2])?, [*d1, *d2]);
+    let year = number(&[*y1, *y2, *y3, *y4])?;
+    let (month, day) = (number(&[*m1, *m2])?, number(&[*d1, *d2])?);
     let (hour, minute, second) = (number(&[*h1, *h2])?, number(&[*n1, *n2])?, number(&[*s1, *s2])?);
-    let day = number(&day)?;
     let (fraction_ms, rest) = fraction(rest)?;
     let offset_min = offset(rest)?;
     let in_range = (1..=12).contains(&month)

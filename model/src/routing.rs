@@ -56,12 +56,15 @@ pub fn route(tenant: &str, id: EventId, salted: Option<SaltedSince>, partitions:
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SaltedSince(pub UnixMillis);
 
-/// A tenant is already salted from another time on.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the tenant is salted since {}, which cannot be changed", .since.0.to_rfc3339())]
-pub struct AlreadySalted {
-    /// The time that stands.
-    pub since: SaltedSince,
+/// Why a salting is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The tenant is salted from another time on.
+    #[error("the tenant is salted since {}, which cannot be changed", .since.0.to_rfc3339())]
+    AlreadySalted {
+        /// The time that stands.
+        since: SaltedSince,
+    },
 }
 
 /// Which tenants are salted, and since when: a view of `<app>-salts`. It only grows, since moving
@@ -73,10 +76,10 @@ impl Salts {
     /// Takes in a recorded fact; the same fact again changes nothing.
     ///
     /// # Errors
-    /// [`AlreadySalted`] when another start stands; it keeps standing.
-    pub fn record(&mut self, tenant: TenantId, since: SaltedSince) -> Result<(), AlreadySalted> {
+    /// [`Error::AlreadySalted`] when another start stands; it keeps standing.
+    pub fn record(&mut self, tenant: TenantId, since: SaltedSince) -> Result<(), Error> {
         let standing = *self.0.entry(tenant).or_insert(since);
-        if standing == since { Ok(()) } else { Err(AlreadySalted { since: standing }) }
+        if standing == since { Ok(()) } else { Err(Error::AlreadySalted { since: standing }) }
     }
 
     /// Since when this tenant is salted.
@@ -165,7 +168,7 @@ mod tests {
         let (since, other) = (SaltedSince(UnixMillis(5)), SaltedSince(UnixMillis(6)));
         assert_eq!(salts.record(acme.clone(), since), Ok(()));
         assert_eq!(salts.record(acme.clone(), since), Ok(()));
-        assert_eq!(salts.record(acme, other), Err(AlreadySalted { since }));
+        assert_eq!(salts.record(acme, other), Err(Error::AlreadySalted { since }));
         assert_eq!(salts.since("acme"), Some(since));
         assert_eq!(salts.since("other"), None);
     }

@@ -3,15 +3,17 @@
 
 use std::fmt::Write;
 
+use streaming_hub_model::follow::FollowSet;
+
 use crate::runtime::spec::{Resume, Source, SubTopology};
 use crate::topics::{RETRY_TIERS, Topic};
 
 /// Classifies the producers' records.
 #[must_use]
-pub fn ingest(patterns: Vec<String>) -> SubTopology {
+pub fn ingest(follow: FollowSet) -> SubTopology {
     SubTopology {
         name: "ingest",
-        source: Source::Facts(patterns),
+        source: Source::Facts(follow),
         restores: Vec::new(),
         resume: Resume::Committed,
         writes: vec![Topic::IngestRepartition, Topic::Quarantine, Topic::Instances],
@@ -61,14 +63,11 @@ pub fn registry() -> SubTopology {
 
 /// The whole topology as text.
 #[must_use]
-pub fn describe(application: &str, patterns: Vec<String>) -> String {
+pub fn describe(application: &str, follow: FollowSet) -> String {
     let mut text = String::new();
-    for spec in [ingest(patterns), matching(), delivery(), registry()] {
+    for spec in [ingest(follow), matching(), delivery(), registry()] {
         let _ = writeln!(text, "sub-topology {}  (group {})", spec.name, spec.group(application));
-        let source = match &spec.source {
-            Source::Facts(patterns) => patterns.join("  "),
-            Source::Internal(topic) => topic.name(application),
-        };
+        let source = spec.source.subscription(application).join("  ");
         let _ = writeln!(text, "  source    {source}");
         let names = |topics: &[Topic]| {
             topics.iter().map(|topic| topic.name(application)).collect::<Vec<_>>().join(" ")
@@ -93,11 +92,11 @@ mod tests {
 
     #[test]
     fn a_tasks_own_topics_have_one_writer_and_a_queue_has_one_reader() {
-        let all = [ingest(vec![]), matching(), delivery(), registry()];
+        let all = [ingest(FollowSet::default()), matching(), delivery(), registry()];
         for topic in Topic::all() {
             let writers = all.iter().filter(|spec| spec.writes.contains(&topic)).count();
             let readers =
-                all.iter().filter(|spec| spec.source == Source::Internal(topic)).count();
+                all.iter().filter(|spec| spec.source.is(topic)).count();
             match topic.kind() {
                 Kind::Own => assert_eq!((writers, readers), (1, 0), "{topic}"),
                 Kind::Queue => assert_eq!(readers, 1, "{topic}"),
@@ -109,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_description_names_every_sub_topology_and_its_topics() {
-        let text = describe("hub", vec!["^lerian".into()]);
+        let text = describe("hub", FollowSet::default());
         for name in ["ingest", "match", "delivery", "registry", "hub-retry-11", "^lerian"] {
             assert!(text.contains(name), "{name}");
         }

@@ -1,3 +1,5 @@
+//! Verdicts: the fixtures first, then each rule of the contract as a table, then arbitrary bytes.
+
 use super::*;
 use crate::follow::FollowPolicy;
 use base64::Engine;

@@ -1,3 +1,5 @@
+//! The grammar of topic names, as tables over every layout in use.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
+use streaming_hub_model::follow::Followed;
 use streaming_hub_model::time::UnixMillis;
 
 use super::mailbox::{Address, Addressed};
@@ -32,6 +33,8 @@ use crate::kafka::transactor::Transactor;
 const BATCH: usize = 500;
 /// The longest sleep of an idle thread.
 const SLEEP: Duration = Duration::from_millis(100);
+/// How long the list of topics may take.
+const METADATA: Duration = Duration::from_secs(10);
 /// How long leaving the group may take.
 const LEAVE: Duration = Duration::from_secs(5);
 
@@ -90,10 +93,10 @@ impl<'a, P: Processor> Session<'a, P> {
         let thread = std::thread::current();
         let consumer = membership::join(&config, move || thread.unpark())
             .map_err(|error| Error::Fatal(error.to_string()))?;
-        let topics = match &spec.source {
-            Source::Facts(patterns) => patterns.clone(),
-            Source::Internal(topic) => vec![topic.name(&shared.application)],
-        };
+        if has_nothing_to_join(&consumer, &spec.source) {
+            shared.status.joined(spec.name);
+        }
+        let topics = spec.source.subscription(&shared.application);
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics).map_err(|error| Error::Fatal(error.to_string()))?;
         Ok(Self {
@@ -285,6 +288,16 @@ impl<'a, P: Processor> Session<'a, P> {
         let live = self.tasks.iter().filter_map(|task| task.live.as_ref());
         live.map(|live| live.processor.under_way()).sum()
     }
+}
+
+/// Whether no topic of the source exists: the client joins its group only once one does, so an
+/// instance is ready without it.
+fn has_nothing_to_join(consumer: &BaseConsumer<Membership>, source: &Source) -> bool {
+    let Source::Facts(follow) = source else { return false };
+    consumer.fetch_metadata(None, METADATA).is_ok_and(|metadata| {
+        let followed = |topic| !matches!(follow.classify(topic), Followed::NotFollowed);
+        !metadata.topics().iter().any(|topic| followed(topic.name()))
+    })
 }
 
 /// Takes one step of a task within the open transaction.

@@ -1,13 +1,15 @@
 //! What the runtime is told about a sub-topology: its name, its source, what its tasks restore and
 //! from where they resume. The topology itself is declared in `topology.rs`.
 
+use streaming_hub_model::follow::FollowSet;
+
 use crate::topics::Topic;
 
 /// Where a sub-topology's records come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Source {
-    /// Topics of the producers, by these patterns.
-    Facts(Vec<String>),
+    /// Topics of the producers.
+    Facts(FollowSet),
     /// One internal topic.
     Internal(Topic),
 }
@@ -22,7 +24,7 @@ pub enum Resume {
 }
 
 /// A sub-topology as the runtime sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct SubTopology {
     /// Its name: part of group, member and transactional ids.
     pub name: &'static str,
@@ -34,6 +36,23 @@ pub struct SubTopology {
     pub resume: Resume,
     /// Topics that it writes.
     pub writes: Vec<Topic>,
+}
+
+impl Source {
+    /// Whether it is this internal topic.
+    #[must_use]
+    pub fn is(&self, topic: Topic) -> bool {
+        matches!(self, Self::Internal(own) if *own == topic)
+    }
+
+    /// What a consumer subscribes to: patterns, or a topic's name.
+    #[must_use]
+    pub fn subscription(&self, application: &str) -> Vec<String> {
+        match self {
+            Self::Facts(follow) => follow.subscription_patterns(),
+            Self::Internal(topic) => vec![topic.name(application)],
+        }
+    }
 }
 
 impl SubTopology {

@@ -177,7 +177,7 @@ impl<P: Processor> Session<'_, P> {
             .spec
             .restores
             .iter()
-            .filter(|topic| self.parts.spec.source != Source::Internal(**topic))
+            .filter(|topic| !self.parts.spec.source.is(**topic))
             .map(|topic| topic.name(&shared.application))
             .collect();
         let wrote = |task: &&mut Task<P>| task.wrote_own && task.live.is_some();

@@ -1,0 +1,149 @@
+//! The command line: what can be asked of the program, and the flags that lie above the other
+//! layers of the configuration.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Sources;
+
+/// An event hub on Kafka: facts in, signed webhooks and other deliveries out.
+#[derive(Debug, Parser)]
+#[command(name = "streaming-hub", version)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    layers: Layers,
+
+    /// What to do; without it, `run`.
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// Flags of the configuration. They stand before the command or after it. They are not clap's
+/// global arguments: of those, clap drops the ones before when there are some after.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Layers {
+    /// Configuration file [env: STREAMING_HUB_CONFIG].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Sets one value above all others: `section.key=value`. May be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+
+    /// What this instance does: ingest, match, delivery, registry, api.
+    #[arg(long, value_name = "ROLE,…", value_delimiter = ',')]
+    roles: Option<Vec<String>>,
+}
+
+/// What can be asked of the program.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the hub until it is stopped.
+    Run(Layers),
+    /// Print the topology: sub-topologies, their sources, stores and topics.
+    Topology(Layers),
+    /// Plan or make the internal topics.
+    #[command(subcommand)]
+    Topics(TopicsCommand),
+    /// Check, show or explain the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+/// What can be asked about internal topics.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TopicsCommand {
+    /// Print what is missing and what differs; change nothing.
+    Plan(Layers),
+    /// Make what is missing.
+    Create(Layers),
+}
+
+/// What can be asked about the configuration.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Name everything that is wrong; status 2 if anything is.
+    Check(Layers),
+    /// Print the effective values, secrets masked.
+    Print {
+        /// Say where each value came from.
+        #[arg(long)]
+        sources: bool,
+        /// Flags after the command.
+        #[command(flatten)]
+        layers: Layers,
+    },
+    /// Print the reference page of all settings.
+    Reference,
+}
+
+impl Command {
+    /// The flags that stand after the command.
+    fn layers(&self) -> Layers {
+        match self {
+            Self::Run(layers)
+            | Self::Topology(layers)
+            | Self::Topics(TopicsCommand::Plan(layers) | TopicsCommand::Create(layers))
+            | Self::Config(ConfigCommand::Check(layers) | ConfigCommand::Print { layers, .. }) => {
+                layers.clone()
+            }
+            Self::Config(ConfigCommand::Reference) => Layers::default(),
+        }
+    }
+}
+
+impl Cli {
+    /// The command, and the layers of the configuration: flags above this process's environment.
+    pub(crate) fn into_parts(self) -> (Command, Sources) {
+        let command = self.command.unwrap_or_else(|| Command::Run(Layers::default()));
+        let (before, after) = (self.layers, command.layers());
+        let name = |name: std::ffi::OsString| name.into_string().ok();
+        let variables = std::env::vars_os().filter_map(|(key, value)| Some((name(key)?, value)));
+        let sources = Sources {
+            file: after.config.or(before.config),
+            environment: variables.collect(),
+            set: [before.set, after.set].concat(),
+            roles: after.roles.or(before.roles),
+        };
+        (command, sources)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parsed(line: &str) -> (Command, Sources) {
+        Cli::try_parse_from(line.split(' ')).unwrap().into_parts()
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn without_a_command_the_hub_runs() {
+        assert!(matches!(parsed("streaming-hub").0, Command::Run(_)));
+        let (command, sources) = parsed("streaming-hub --config hub.toml --roles ingest,match");
+        assert!(matches!(command, Command::Run(_)));
+        assert_eq!(sources.roles.unwrap(), ["ingest", "match"]);
+        assert_eq!(sources.file.unwrap(), PathBuf::from("hub.toml"));
+    }
+
+    #[test]
+    fn flags_stand_before_the_command_after_it_or_both() {
+        let (command, sources) = parsed("streaming-hub --set a=1 --set b=2 topics plan");
+        assert!(matches!(command, Command::Topics(TopicsCommand::Plan(_))));
+        assert_eq!(sources.set, ["a=1", "b=2"]);
+        let (command, sources) = parsed("streaming-hub config print --sources --set a=1");
+        assert!(matches!(command, Command::Config(ConfigCommand::Print { sources: true, .. })));
+        assert_eq!(sources.set, ["a=1"]);
+        let (_, sources) = parsed("streaming-hub --set a=1 --config x run --set b=2 --config y");
+        assert_eq!(sources.set, ["a=1", "b=2"]);
+        assert_eq!(sources.file.unwrap(), PathBuf::from("y"));
+    }
+}

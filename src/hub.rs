@@ -1,0 +1,287 @@
+//! The composition root: makes every part of an instance, starts the roles that it has, watches
+//! them, and stops them in order: not ready first, then drained, committed and gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use prometheus::Registry as Metrics;
+use streaming_hub_api::{Api, Limits, Operations, Tokens};
+use streaming_hub_model::ports::{Clock, Entropy, Readiness};
+use streaming_hub_model::secret::Keyring;
+use streaming_hub_model::sink::Sink;
+use streaming_hub_sinks::Sinks;
+use streaming_hub_topology::changes::{ChangeClient, Replies, TableReader};
+use streaming_hub_topology::clock::{SystemClock, SystemEntropy};
+use streaming_hub_topology::follower::Follower;
+use streaming_hub_topology::kafka::admin::{Administrator, Consumed};
+use streaming_hub_topology::metrics::Metrics as TopologyMetrics;
+use streaming_hub_topology::runtime::status::Status;
+use streaming_hub_topology::runtime::thread::{Gate, Running, Stop};
+use streaming_hub_topology::runtime::watchdog::Watchdog;
+use streaming_hub_topology::shared::Shared;
+use streaming_hub_topology::table::Table;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{Config, Role};
+use crate::instance::Instance;
+use crate::{settings, threads};
+
+/// How often queues are trimmed below what was consumed.
+const TRIM: Duration = Duration::from_secs(30);
+/// How often stream threads are looked at.
+const WATCH: Duration = Duration::from_millis(200);
+/// How long open requests may take after the stop.
+const REQUESTS_DRAIN: Duration = Duration::from_secs(5);
+/// Exit code after a second signal.
+const EXIT_NOW: i32 = 130;
+
+/// Everything that the roles share.
+pub(crate) struct Parts {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) table: Arc<Table>,
+    pub(crate) sink: Option<Arc<dyn Sink>>,
+    pub(crate) stop: Stop,
+    pub(crate) watchdog: Arc<Watchdog>,
+}
+
+/// Runs the hub until a signal or a failure ends it.
+///
+/// # Errors
+/// What kept it from starting, or ended it.
+pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("async")
+        .enable_all()
+        .build()?;
+    runtime.block_on(start(config))
+}
+
+async fn start(config: &Config) -> anyhow::Result<()> {
+    let clock = Arc::new(SystemClock);
+    let instance =
+        Instance::claim(config.instance_id.as_deref(), &config.state_dir, &*clock, &SystemEntropy)?;
+    tracing::info!(instance = instance.id, version = env!("CARGO_PKG_VERSION"), "starting");
+    let administrator = Administrator::new(settings::kafka(config), settings::topics(config))
+        .context("kafka: no client can be made of these settings")?;
+    administrator.ensure(config.topics.auto_create).await?;
+    let metrics = Metrics::new();
+    let shared = shared(config, &instance, &metrics)?;
+    let table = Arc::new(Table::new(config.topics.partitions, clock));
+    let keyring = keyring(config)?;
+    let sink = keyring.clone().map(|keyring| sinks(config, keyring)).transpose()?;
+    let stop = Stop::default();
+    let watchdog = Watchdog::new(Duration::from_millis(config.runtime.watchdog_ms));
+    let replies = Arc::new(Replies::default());
+    follow(&shared, &table, &replies, &stop)?;
+    watch(&watchdog, &stop)?;
+    let parts = Parts { shared, table, sink, stop, watchdog };
+    let running = threads::start(config, &parts)?;
+    let ready = Arc::new(Ready::new(&parts));
+    let (drained, server) = serve(config, &parts, replies, keyring, (&ready, metrics)).await?;
+    trim(administrator, &parts);
+    let ended = supervise(&running).await;
+    ready.stopping.store(true, Ordering::Relaxed);
+    let stopped = finish(&parts.stop, running).await;
+    drop(drained);
+    server.await.context("the HTTP server")??;
+    tracing::info!("stopped");
+    ended.and(stopped)
+}
+
+fn shared(
+    config: &Config,
+    instance: &Instance,
+    metrics: &Metrics,
+) -> anyhow::Result<Arc<Shared>> {
+    let kafka = settings::kafka(config);
+    let client_id = format!("{}-watermarks-{}", config.application_id, instance.id);
+    Ok(Arc::new(Shared {
+        application: config.application_id.clone(),
+        instance: instance.id.clone(),
+        advertised_url: config.api.advertised_url.to_string(),
+        watermarks: kafka.watermark_reader(&client_id).create()?,
+        kafka,
+        topics: settings::topics(config),
+        state_dir: config.state_dir.clone(),
+        start_at: settings::start_at(config),
+        commit: settings::commit(config),
+        stores: settings::stores(config)?,
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+        status: Arc::new(Status::default()),
+        metrics: Arc::new(TopologyMetrics::new(metrics)?),
+        consumed: Consumed::default(),
+        incarnations: AtomicU64::new(0),
+    }))
+}
+
+fn keyring(config: &Config) -> anyhow::Result<Option<Arc<Keyring>>> {
+    let needed = config.roles.has(Role::Api) || config.roles.has(Role::Delivery);
+    let keyring = needed.then(|| config.encryption.keyring()).transpose();
+    Ok(keyring.context("encryption")?.map(Arc::new))
+}
+
+fn sinks(config: &Config, keyring: Arc<Keyring>) -> anyhow::Result<Arc<dyn Sink>> {
+    Ok(Arc::new(Sinks::new(settings::sinks(config), keyring, Arc::new(SystemClock))?))
+}
+
+/// Starts the thread that follows the published topics.
+fn follow(
+    shared: &Arc<Shared>,
+    table: &Arc<Table>,
+    replies: &Arc<Replies>,
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    let follower = Follower::new(
+        Arc::clone(shared),
+        Arc::clone(table),
+        Arc::clone(replies),
+        stop.clone(),
+    );
+    std::thread::Builder::new().name("follower".into()).spawn(move || follower.run())?;
+    Ok(())
+}
+
+fn watch(watchdog: &Arc<Watchdog>, stop: &Stop) -> anyhow::Result<()> {
+    let (watchdog, stop) = (Arc::clone(watchdog), stop.clone());
+    std::thread::Builder::new()
+        .name("watchdog".into())
+        .spawn(move || watchdog.watch(|| stop.is_requested()))?;
+    Ok(())
+}
+
+/// Deletes from queues what their readers have committed (design 10).
+fn trim(administrator: Administrator, parts: &Parts) {
+    let shared = Arc::clone(&parts.shared);
+    Handle::current().spawn(async move {
+        loop {
+            tokio::time::sleep(TRIM).await;
+            if let Err(error) = administrator.trim(&shared.consumed.take()).await {
+                tracing::warn!(%error, "queues could not be trimmed; it is tried again");
+            }
+        }
+    });
+}
+
+/// What readiness asks.
+struct Ready {
+    status: Arc<Status>,
+    table: Arc<Table>,
+    stopping: AtomicBool,
+}
+
+impl Ready {
+    fn new(parts: &Parts) -> Self {
+        Self {
+            status: Arc::clone(&parts.shared.status),
+            table: Arc::clone(&parts.table),
+            stopping: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Readiness for Ready {
+    fn missing(&self) -> Vec<String> {
+        let mut missing = self.status.missing();
+        if !self.table.is_open() {
+            missing.push("the subscriptions table has not caught up".to_owned());
+        }
+        if self.stopping.load(Ordering::Relaxed) {
+            missing.push("the instance is stopping".to_owned());
+        }
+        missing
+    }
+}
+
+type Server = tokio::task::JoinHandle<std::io::Result<()>>;
+
+/// Starts the HTTP server; it drains once the sender is dropped.
+async fn serve(
+    config: &Config,
+    parts: &Parts,
+    replies: Arc<Replies>,
+    keyring: Option<Arc<Keyring>>,
+    (ready, metrics): (&Arc<Ready>, Metrics),
+) -> anyhow::Result<(tokio::sync::oneshot::Sender<()>, Server)> {
+    let listener = TcpListener::bind(config.api.listen)
+        .await
+        .with_context(|| format!("api.listen: cannot listen on {}", config.api.listen))?;
+    let operations = Arc::new(Operations {
+        readiness: Arc::clone(ready) as Arc<dyn Readiness>,
+        metrics: streaming_hub_api::Metrics::new(metrics)?,
+        clock: Arc::new(SystemClock) as Arc<dyn Clock>,
+        entropy: Arc::new(SystemEntropy) as Arc<dyn Entropy>,
+        request_timeout: Duration::from_millis(config.api.request_timeout_ms),
+    });
+    let router = match (&parts.sink, keyring) {
+        (Some(sink), Some(keyring)) if config.roles.has(Role::Api) => {
+            let (shared, table) = (Arc::clone(&parts.shared), Arc::clone(&parts.table));
+            let changes = ChangeClient::new(Arc::clone(&shared), Arc::clone(&table), replies)?;
+            streaming_hub_api::router(Api {
+                table: Arc::new(TableReader { table, shared }),
+                changes: Arc::new(changes),
+                sink: Arc::clone(sink),
+                keyring,
+                operations,
+                tokens: Tokens::new(&settings::tokens(config)?)?,
+                limits: Limits {
+                    event_types_max: config.api.event_types_per_subscription,
+                    ..Limits::default()
+                },
+            })
+        }
+        _ => streaming_hub_api::operations_router(operations),
+    };
+    tracing::info!(address = %config.api.listen, "listening");
+    let (drain, drained) = tokio::sync::oneshot::channel::<()>();
+    let shutdown = async move {
+        let _ = drained.await;
+    };
+    let serving = streaming_hub_api::serve(listener, router, shutdown, REQUESTS_DRAIN);
+    Ok((drain, Handle::current().spawn(serving)))
+}
+
+/// Waits for a signal, or for a stream thread that ends by itself.
+async fn supervise(running: &[Running]) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            () = tokio::time::sleep(WATCH) => {
+                if let Some(ended) = running.iter().find(|thread| thread.is_finished()) {
+                    bail!("the stream thread of {} ended", ended.name());
+                }
+            }
+        }
+    }
+    tracing::info!("stopping; a second signal stops at once");
+    Handle::current().spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::warn!("stopped at once");
+        std::process::exit(EXIT_NOW);
+    });
+    Ok(())
+}
+
+/// Stops the stream threads and waits for them.
+async fn finish(stop: &Stop, running: Vec<Running>) -> anyhow::Result<()> {
+    stop.request();
+    for thread in &running {
+        thread.wake();
+    }
+    let joined = tokio::task::spawn_blocking(move || {
+        let ended: Vec<_> = running.into_iter().map(Running::join).collect();
+        ended.into_iter().find(Result::is_err).unwrap_or(Ok(()))
+    });
+    joined.await.context("stopping the stream threads")?.map_err(Into::into)
+}

@@ -1,0 +1,129 @@
+//! From the configuration to what each part of the hub is started with. The one place that knows
+//! both sides.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use streaming_hub_api::{Role as TokenRole, TokenConfig};
+use streaming_hub_model::envelope::IngestPolicy;
+use streaming_hub_model::follow::{FollowPolicy, FollowSet};
+use streaming_hub_model::time::UnixMillis;
+use streaming_hub_sinks::SinkSettings;
+use streaming_hub_sinks::guard::AddressPolicy;
+use streaming_hub_sinks::webhook::WebhookSettings;
+use streaming_hub_state::{ResourceLimits, SharedResources};
+use streaming_hub_topology::kafka::client::KafkaSettings;
+use streaming_hub_topology::shared::CommitSettings;
+use streaming_hub_topology::topics::TopicSettings;
+
+use crate::config::{Config, Start};
+
+/// What the internal topics are made with.
+pub(crate) fn topics(config: &Config) -> TopicSettings {
+    TopicSettings {
+        application: config.application_id.clone(),
+        partitions: config.topics.partitions,
+        replication: config.topics.replication_factor,
+        inbox_hours: config.topics.inbox_retention_hours.into(),
+        quarantine_hours: config.topics.quarantine_retention_hours.into(),
+        attempts_hours: config.topics.attempts_retention_hours.into(),
+        dead_letter_hours: config.topics.dead_letter_retention_hours.into(),
+        dedup_horizon_hours: config.dedup.horizon_hours.into(),
+        payload_bytes_max: config.ingest.payload_bytes_max,
+    }
+}
+
+/// What every Kafka client is made with.
+pub(crate) fn kafka(config: &Config) -> KafkaSettings {
+    let properties = config.kafka.properties.iter();
+    KafkaSettings {
+        bootstrap_servers: config.kafka.bootstrap_servers.clone(),
+        properties: properties.map(|(n, v)| (n.to_owned(), v.to_owned())).collect(),
+        transaction_timeout_ms: config.runtime.transaction_timeout_ms,
+        session_timeout_ms: config.runtime.session_timeout_ms,
+        heartbeat_interval_ms: config.runtime.heartbeat_interval_ms,
+        max_poll_interval_ms: config.runtime.max_poll_interval_ms,
+        fetch_queue_kbytes: config.runtime.fetch_queue_kbytes.into(),
+        producer_queue_kbytes: config.runtime.producer_queue_kbytes.into(),
+        message_bytes_max: topics(config).message_bytes_max(),
+        metadata_refresh_ms: config.ingest.metadata_refresh_ms,
+    }
+}
+
+/// When stream threads commit.
+pub(crate) fn commit(config: &Config) -> CommitSettings {
+    CommitSettings {
+        interval_ms: config.runtime.commit_interval_ms,
+        bytes: config.runtime.commit_bytes,
+        uncommitted_bytes_max: config.runtime.uncommitted_bytes_max,
+        drain_ms: config.delivery.drain_ms,
+        watchdog_ms: config.runtime.watchdog_ms,
+    }
+}
+
+/// Which topics are followed.
+pub(crate) fn follow(config: &Config) -> anyhow::Result<FollowSet> {
+    let policy = FollowPolicy {
+        follow_v1: config.ingest.follow_v1,
+        follow_extra: config.ingest.follow_extra.clone(),
+    };
+    FollowSet::new(&policy).context("ingest.follow_extra")
+}
+
+/// How records are classified.
+pub(crate) fn ingest(config: &Config) -> anyhow::Result<IngestPolicy> {
+    Ok(IngestPolicy {
+        default_tenant: config.ingest.default_tenant.clone(),
+        payload_bytes_max: config.ingest.payload_bytes_max,
+        follow: follow(config)?,
+    })
+}
+
+/// Where the very first start reads from.
+pub(crate) fn start_at(config: &Config) -> Option<UnixMillis> {
+    match config.ingest.start {
+        Start::Earliest => None,
+        Start::At(time) => Some(UnixMillis(time.as_millisecond())),
+    }
+}
+
+/// Memory that all stores share.
+pub(crate) fn stores(config: &Config) -> anyhow::Result<Arc<SharedResources>> {
+    let limits = ResourceLimits {
+        block_cache_bytes: config.runtime.block_cache_bytes,
+        write_buffers_bytes: config.runtime.memtable_bytes,
+        ..ResourceLimits::default()
+    };
+    Ok(SharedResources::new(&limits)?)
+}
+
+/// What destinations may be, and how they are called.
+pub(crate) fn sinks(config: &Config) -> SinkSettings {
+    SinkSettings {
+        addresses: AddressPolicy {
+            allow_private: config.sinks.allow_private,
+            allow: config.sinks.allow_cidrs.clone(),
+        },
+        webhook: WebhookSettings {
+            timeout_ms: config.webhook.timeout_ms,
+            connect_timeout_ms: config.webhook.connect_timeout_ms,
+            payload_bytes_max: config.webhook.payload_bytes_max,
+            connections_per_destination_max: config.webhook.connections_per_destination,
+            pool_idle_ms: config.webhook.idle_ms,
+            ca_file: config.webhook.ca_file.clone(),
+            ..WebhookSettings::default()
+        },
+    }
+}
+
+/// The static tokens.
+pub(crate) fn tokens(config: &Config) -> anyhow::Result<Vec<TokenConfig>> {
+    let convert = |token: &crate::config::Token| -> anyhow::Result<TokenConfig> {
+        let digest = token.digest().map_err(anyhow::Error::msg)?;
+        let tenant = token.tenant().map_err(anyhow::Error::msg)?;
+        let role = if tenant.is_some() { TokenRole::Tenant } else { TokenRole::Operator };
+        let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(TokenConfig { name: token.name.clone(), role, tenant, sha256 })
+    };
+    config.api.tokens.iter().map(convert).collect()
+}

@@ -1,0 +1,123 @@
+//! Starts the stream threads of the roles that this instance has, each with its processor and what
+//! carries out its actions.
+
+use std::sync::Arc;
+
+use streaming_hub_model::registry::Limits;
+use streaming_hub_topology::dispatcher::Dispatcher;
+use streaming_hub_topology::processors::delivery::slots::Slots;
+use streaming_hub_topology::processors::delivery::{Delivery, DeliverySettings};
+use streaming_hub_topology::processors::ingest::{Ingest, IngestSettings, Notice};
+use streaming_hub_topology::processors::matching::{Match, MatchSettings};
+use streaming_hub_topology::processors::registry::Registry;
+use streaming_hub_topology::runtime::processor::Processor;
+use streaming_hub_topology::runtime::spec::SubTopology;
+use streaming_hub_topology::runtime::thread::{
+    AlwaysOpen, Factory, Gate, Parts as ThreadParts, Running, StreamThread,
+};
+use streaming_hub_topology::topology;
+use tokio::runtime::Handle;
+
+use crate::config::{Config, Role};
+use crate::hub::Parts;
+use crate::settings;
+
+const MS_PER_HOUR: i64 = 3_600_000;
+
+/// Starts them all.
+pub(crate) fn start(config: &Config, parts: &Parts) -> anyhow::Result<Vec<Running>> {
+    let mut running = Vec::new();
+    if config.roles.has(Role::Registry) {
+        running.push(registry(config, parts)?);
+    }
+    if config.roles.has(Role::Delivery) {
+        running.push(delivery(config, parts)?);
+    }
+    if config.roles.has(Role::Match) {
+        running.push(matching(config, parts)?);
+    }
+    if config.roles.has(Role::Ingest) {
+        running.push(ingest(config, parts)?);
+    }
+    Ok(running)
+}
+
+fn prepare<P: Processor>(
+    spec: SubTopology,
+    factory: Factory<P>,
+    gate: Arc<dyn Gate>,
+    parts: &Parts,
+) -> StreamThread<P> {
+    StreamThread::new(ThreadParts {
+        spec,
+        factory,
+        shared: Arc::clone(&parts.shared),
+        gate,
+        stop: parts.stop.clone(),
+        watchdog: Arc::clone(&parts.watchdog),
+    })
+}
+
+fn ingest(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
+    let settings = Arc::new(IngestSettings {
+        policy: settings::ingest(config)?,
+        partitions: config.topics.partitions,
+        message_bytes_max: parts.shared.topics.message_bytes_max(),
+        metrics: Arc::clone(&parts.shared.metrics),
+    });
+    let spec = topology::ingest(settings.policy.follow.clone());
+    let factory: Factory<Ingest> = Box::new(move |_| Ingest::new(Arc::clone(&settings)));
+    let thread = prepare(spec, factory, Arc::new(AlwaysOpen), parts);
+    Ok(thread.start(Box::new(|address, notice| match notice {
+        Notice::TenantMissing => tracing::warn!(
+            topic = %address.task.topic,
+            "events without ce-tenantid are quarantined (missing_tenant); in a single-tenant \
+             deployment set ingest.default_tenant"
+        ),
+    }))?)
+}
+
+fn matching(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
+    let settings = Arc::new(MatchSettings {
+        table: Arc::clone(&parts.table),
+        retry_schedule: config.delivery.retry_schedule_ms.clone(),
+        horizon_ms: i64::from(config.dedup.horizon_hours) * MS_PER_HOUR,
+        partitions: config.topics.partitions,
+        packed_bytes_max: parts.shared.topics.value_bytes_max(),
+        metrics: Arc::clone(&parts.shared.metrics),
+    });
+    let factory: Factory<Match> = Box::new(move |p| Match::new(Arc::clone(&settings), p));
+    let gate = Arc::clone(&parts.table) as Arc<dyn Gate>;
+    let thread = prepare(topology::matching(), factory, gate, parts);
+    Ok(thread.start(Box::new(|_, never| match never {}))?)
+}
+
+fn delivery(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
+    let sink = parts.sink.clone().ok_or_else(|| anyhow::anyhow!("delivery without sinks"))?;
+    let (attempts, bytes) =
+        (config.delivery.attempts_in_flight, config.delivery.attempt_bytes_in_flight);
+    let settings = Arc::new(DeliverySettings {
+        table: Arc::clone(&parts.table),
+        slots: Slots::new(attempts, bytes),
+        entropy: Arc::clone(&parts.shared.entropy),
+        retry_schedule: config.delivery.retry_schedule_ms.clone(),
+        partitions: config.topics.partitions,
+        metrics: Arc::clone(&parts.shared.metrics),
+    });
+    let factory: Factory<Delivery> = Box::new(move |_| Delivery::new(Arc::clone(&settings)));
+    let gate = Arc::clone(&parts.table) as Arc<dyn Gate>;
+    let thread = prepare(topology::delivery(), factory, gate, parts);
+    let metrics = Arc::clone(&parts.shared.metrics);
+    let dispatcher = Dispatcher::new(Handle::current(), sink, thread.mailbox(), metrics);
+    Ok(thread.start(Box::new(move |address, order| dispatcher.dispatch(address, order)))?)
+}
+
+fn registry(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
+    let per_tenant = config.api.subscriptions_per_tenant;
+    let limits = Limits { subscriptions_per_tenant: u32::try_from(per_tenant).unwrap_or(u32::MAX) };
+    let metrics = Arc::clone(&parts.shared.metrics);
+    let factory: Factory<Registry> =
+        Box::new(move |_| Registry::new(limits, Arc::clone(&metrics)));
+    let thread = prepare(topology::registry(), factory, Arc::new(AlwaysOpen), parts);
+    Ok(thread.start(Box::new(|_, never| match never {}))?)
+}
