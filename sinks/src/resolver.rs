@@ -18,8 +18,8 @@ use crate::guard::{AddressPolicy, Refused};
 /// Why a name gives no address to connect to.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It resolves, but to nothing that the hub may call. The address is not named.
-    #[error("the host name resolves to no permitted address: {0}")]
+    /// It resolves to an address that the hub may not call. The address is not named.
+    #[error("the host name resolves to an address that is not permitted: {0}")]
     Refused(Refused),
     /// It does not resolve.
     #[error("the host name does not resolve: {0}")]
@@ -74,24 +74,18 @@ impl Resolver {
         &self.policy
     }
 
-    /// The permitted addresses of a host name, at least one, in the resolver's order.
+    /// The addresses of a host name, at least one, in the resolver's order. One that is not
+    /// permitted refuses the name as a whole (contract section 5): a mixed answer is an attempt at
+    /// rebinding, or a mistake that should be heard.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn permitted(&self, host: &str) -> Result<Vec<IpAddr>, Error> {
         let found = self.lookup.lookup(host).await.map_err(Error::Failed)?;
-        let mut why = None;
-        let mut permitted = Vec::with_capacity(found.len());
-        for ip in found {
-            match self.policy.judge(ip) {
-                Ok(()) => permitted.push(ip),
-                Err(refused) => why = Some(refused),
-            }
+        for ip in &found {
+            self.policy.judge(*ip).map_err(Error::Refused)?;
         }
-        if permitted.is_empty() {
-            return Err(why.map_or(Error::Empty, Error::Refused));
-        }
-        Ok(permitted)
+        if found.is_empty() { Err(Error::Empty) } else { Ok(found) }
     }
 }
 

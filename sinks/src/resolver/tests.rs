@@ -31,17 +31,26 @@ async fn resolve(resolver: &Resolver) -> Result<Vec<SocketAddr>, String> {
 }
 
 #[tokio::test]
-async fn only_permitted_addresses_come_out_and_in_order() {
-    let mixed = resolver(&[&["8.8.8.8", "10.0.0.1", "2606:4700::1", "::1", "1.1.1.1"]]);
-    let expected = ["8.8.8.8:0", "[2606:4700::1]:0", "1.1.1.1:0"];
-    assert_eq!(resolve(&mixed).await.unwrap(), expected.map(|text| text.parse().unwrap()));
+async fn permitted_addresses_come_out_in_order() {
+    let public = ["8.8.8.8", "2606:4700::1", "1.1.1.1"];
+    let with_port = ["8.8.8.8:0", "[2606:4700::1]:0", "1.1.1.1:0"];
+    let expected = with_port.map(|text| text.parse().unwrap());
+    assert_eq!(resolve(&resolver(&[&public])).await.unwrap(), expected);
+}
+
+#[tokio::test]
+async fn one_private_address_among_public_ones_refuses_the_name() {
+    for mixed in [["8.8.8.8", "10.0.0.1"], ["::1", "1.1.1.1"]] {
+        let refused = resolver(&[&mixed]).permitted("a").await;
+        assert!(matches!(refused, Err(Error::Refused(_))), "{mixed:?}");
+    }
 }
 
 #[tokio::test]
 async fn a_name_with_refused_addresses_only_is_refused_without_naming_them() {
     let refused = resolve(&resolver(&[&["169.254.1.1", "10.0.0.1"]])).await.unwrap_err();
-    let why = Refused::Address(Range::Private);
-    assert_eq!(refused, format!("the host name resolves to no permitted address: {why}"));
+    let why = Refused::Address(Range::LinkLocal);
+    assert_eq!(refused, format!("the host name resolves to an address that is not permitted: {why}"));
     assert!(!refused.contains("10.0"));
 }
 

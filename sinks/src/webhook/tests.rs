@@ -206,7 +206,7 @@ async fn a_destination_is_admitted_only_if_it_may_be_called_and_resolves() {
         ("http://public.example/", "the URL's scheme is not https"),
         (
             "https://private.example/",
-            "the host name resolves to no permitted address: the \
+            "the host name resolves to an address that is not permitted: the \
             address is private, which this hub does not call",
         ),
         ("https://0x7f.1/", "the address is a loopback address, which this hub does not call"),
