@@ -18,7 +18,7 @@ use streaming_hub_topology::follower::Follower;
 use streaming_hub_topology::kafka::admin::{Administrator, Consumed};
 use streaming_hub_topology::metrics::Metrics as TopologyMetrics;
 use streaming_hub_topology::runtime::status::Status;
-use streaming_hub_topology::runtime::thread::{Gate, Running, Stop};
+use streaming_hub_topology::runtime::thread::{Gate, Outside, Running, Stop};
 use streaming_hub_topology::runtime::watchdog::Watchdog;
 use streaming_hub_topology::shared::Shared;
 use streaming_hub_topology::table::Table;
@@ -45,7 +45,7 @@ pub(crate) struct Parts {
     pub(crate) table: Arc<Table>,
     pub(crate) sink: Option<Arc<dyn Sink>>,
     pub(crate) stop: Stop,
-    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) outside: Outside,
 }
 
 /// Runs the hub until a signal or a failure ends it.
@@ -77,9 +77,11 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     let stop = Stop::default();
     let watchdog = Watchdog::new(Duration::from_millis(config.runtime.watchdog_ms));
     let replies = Arc::new(Replies::default());
-    follow(&shared, &table, &replies, &stop)?;
     watch(&watchdog, &stop)?;
-    let parts = Parts { shared, table, sink, stop, watchdog };
+    let client_id = format!("{}-watermarks-{}", config.application_id, instance.id);
+    let watermarks = Arc::new(shared.kafka.watermark_reader(&client_id).create()?);
+    let parts = Parts { shared, table, sink, stop, outside: Outside { watermarks, watchdog } };
+    follow(&parts, &replies)?;
     let running = threads::start(config, &parts)?;
     let ready = Arc::new(Ready::new(&parts));
     let (drained, server) = serve(config, &parts, replies, keyring, (&ready, metrics)).await?;
@@ -98,19 +100,15 @@ fn shared(
     instance: &Instance,
     metrics: &Metrics,
 ) -> anyhow::Result<Arc<Shared>> {
-    let kafka = settings::kafka(config);
-    let client_id = format!("{}-watermarks-{}", config.application_id, instance.id);
     Ok(Arc::new(Shared {
         application: config.application_id.clone(),
         instance: instance.id.clone(),
         advertised_url: config.api.advertised_url.to_string(),
-        watermarks: kafka.watermark_reader(&client_id).create()?,
-        kafka,
+        kafka: settings::kafka(config),
         topics: settings::topics(config),
-        state_dir: config.state_dir.clone(),
         start_at: settings::start_at(config),
         commit: settings::commit(config),
-        stores: settings::stores(config)?,
+        stores: Arc::new(settings::stores(config)?),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
         status: Arc::new(Status::default()),
@@ -131,17 +129,13 @@ fn sinks(config: &Config, keyring: Arc<Keyring>) -> anyhow::Result<Arc<dyn Sink>
 }
 
 /// Starts the thread that follows the published topics.
-fn follow(
-    shared: &Arc<Shared>,
-    table: &Arc<Table>,
-    replies: &Arc<Replies>,
-    stop: &Stop,
-) -> anyhow::Result<()> {
+fn follow(parts: &Parts, replies: &Arc<Replies>) -> anyhow::Result<()> {
     let follower = Follower::new(
-        Arc::clone(shared),
-        Arc::clone(table),
+        Arc::clone(&parts.shared),
+        Arc::clone(&parts.outside.watermarks),
+        Arc::clone(&parts.table),
         Arc::clone(replies),
-        stop.clone(),
+        parts.stop.clone(),
     );
     std::thread::Builder::new().name("follower".into()).spawn(move || follower.run())?;
     Ok(())
@@ -223,7 +217,11 @@ async fn serve(
             let (shared, table) = (Arc::clone(&parts.shared), Arc::clone(&parts.table));
             let changes = ChangeClient::new(Arc::clone(&shared), Arc::clone(&table), replies)?;
             streaming_hub_api::router(Api {
-                table: Arc::new(TableReader { table, shared }),
+                table: Arc::new(TableReader {
+                    table,
+                    watermarks: Arc::clone(&parts.outside.watermarks),
+                    topics: shared.topics.clone(),
+                }),
                 changes: Arc::new(changes),
                 sink: Arc::clone(sink),
                 keyring,

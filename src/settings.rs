@@ -1,8 +1,6 @@
 //! From the configuration to what each part of the hub is started with. The one place that knows
 //! both sides.
 
-use std::sync::Arc;
-
 use anyhow::Context as _;
 use streaming_hub_api::{Role as TokenRole, TokenConfig};
 use streaming_hub_model::envelope::IngestPolicy;
@@ -14,6 +12,7 @@ use streaming_hub_sinks::webhook::WebhookSettings;
 use streaming_hub_state::{ResourceLimits, SharedResources};
 use streaming_hub_topology::kafka::client::KafkaSettings;
 use streaming_hub_topology::shared::CommitSettings;
+use streaming_hub_topology::stores::DiskStores;
 use streaming_hub_topology::topics::TopicSettings;
 
 use crate::config::{Config, Start};
@@ -87,14 +86,19 @@ pub(crate) fn start_at(config: &Config) -> Option<UnixMillis> {
     }
 }
 
-/// Memory that all stores share.
-pub(crate) fn stores(config: &Config) -> anyhow::Result<Arc<SharedResources>> {
+/// Where stores lie, and the memory that they share.
+pub(crate) fn stores(config: &Config) -> anyhow::Result<DiskStores> {
     let limits = ResourceLimits {
         block_cache_bytes: config.runtime.block_cache_bytes,
         write_buffers_bytes: config.runtime.memtable_bytes,
         ..ResourceLimits::default()
     };
-    Ok(SharedResources::new(&limits)?)
+    Ok(DiskStores {
+        application: config.application_id.clone(),
+        partitions: config.topics.partitions,
+        state_dir: config.state_dir.clone(),
+        resources: SharedResources::new(&limits)?,
+    })
 }
 
 /// What destinations may be, and how they are called.

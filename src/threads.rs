@@ -48,14 +48,14 @@ fn prepare<P: Processor>(
     gate: Arc<dyn Gate>,
     parts: &Parts,
 ) -> StreamThread<P> {
-    StreamThread::new(ThreadParts {
+    let own = ThreadParts {
         spec,
         factory,
         shared: Arc::clone(&parts.shared),
         gate,
         stop: parts.stop.clone(),
-        watchdog: Arc::clone(&parts.watchdog),
-    })
+    };
+    StreamThread::new(own, parts.outside.clone())
 }
 
 fn ingest(config: &Config, parts: &Parts) -> anyhow::Result<Running> {

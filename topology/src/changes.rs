@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rdkafka::client::ClientContext;
+use rdkafka::consumer::BaseConsumer;
 use rdkafka::message::OwnedHeaders;
 use rdkafka::producer::{BaseRecord, DeliveryResult, ProducerContext, ThreadedProducer};
 use streaming_hub_model::change::{Change, Decision, Reply};
@@ -23,7 +24,7 @@ use uuid::Uuid;
 use crate::kafka::offsets;
 use crate::shared::Shared;
 use crate::table::Table;
-use crate::topics::Topic;
+use crate::topics::{Topic, TopicSettings};
 
 /// How long a change waits to be recorded, decided and readable.
 const DECIDED: Duration = Duration::from_secs(10);
@@ -172,7 +173,9 @@ pub struct TableReader {
     /// The table.
     pub table: Arc<Table>,
     /// Answers the topic's ends.
-    pub shared: Arc<Shared>,
+    pub watermarks: Arc<BaseConsumer>,
+    /// Names the topic.
+    pub topics: TopicSettings,
 }
 
 impl SubscriptionTable for TableReader {
@@ -185,12 +188,12 @@ impl SubscriptionTable for TableReader {
     }
 
     fn catch_up(&self) -> SinkFuture<'_, ()> {
-        let shared = Arc::clone(&self.shared);
+        let (watermarks, topics) = (Arc::clone(&self.watermarks), self.topics.clone());
         let ends = tokio::task::spawn_blocking(move || {
-            let name = Topic::Subscriptions.name(&shared.application);
+            let name = Topic::Subscriptions.name(&topics.application);
             let asked: Vec<_> =
-                (0..shared.topics.partitions).map(|p| (name.as_str(), p)).collect();
-            offsets::high_watermarks(&shared.watermarks, &asked)
+                (0..topics.partitions).map(|p| (name.as_str(), p)).collect();
+            offsets::high_watermarks(&watermarks, &asked)
         });
         Box::pin(async move {
             let caught_up = async {

@@ -29,6 +29,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The thread that follows the published topics.
 pub struct Follower {
     shared: Arc<Shared>,
+    watermarks: Arc<BaseConsumer>,
     table: Arc<Table>,
     replies: Arc<Replies>,
     stop: Stop,
@@ -47,13 +48,14 @@ impl Follower {
     #[must_use]
     pub fn new(
         shared: Arc<Shared>,
+        watermarks: Arc<BaseConsumer>,
         table: Arc<Table>,
         replies: Arc<Replies>,
         stop: Stop,
     ) -> Self {
         let subscriptions = Topic::Subscriptions.name(&shared.application);
         let answers = Topic::SubscriptionReplies.name(&shared.application);
-        Self { shared, table, replies, stop, subscriptions, answers }
+        Self { shared, watermarks, table, replies, stop, subscriptions, answers }
     }
 
     /// Follows until the stop.
@@ -82,12 +84,12 @@ impl Follower {
     fn start(&self) -> KafkaResult<TopicPartitionList> {
         let mut list = TopicPartitionList::new();
         let asked = self.table_partitions();
-        let low = offsets::low_watermarks(&self.shared.watermarks, &asked)?;
+        let low = offsets::low_watermarks(&self.watermarks, &asked)?;
         for ((topic, partition), low) in asked.into_iter().zip(low) {
             let from = self.table.position(partition).max(low);
             list.add_partition_offset(topic, partition, Offset::Offset(from))?;
         }
-        let end = offsets::high_watermarks(&self.shared.watermarks, &[(&self.answers, 0)])?;
+        let end = offsets::high_watermarks(&self.watermarks, &[(&self.answers, 0)])?;
         list.add_partition_offset(&self.answers, 0, Offset::Offset(end[0]))?;
         Ok(list)
     }
@@ -129,7 +131,7 @@ impl Follower {
 
     fn marks(&self) -> KafkaResult<Marks> {
         let at = self.shared.clock.now();
-        let ends = offsets::high_watermarks(&self.shared.watermarks, &self.table_partitions())?;
+        let ends = offsets::high_watermarks(&self.watermarks, &self.table_partitions())?;
         Ok(Marks { at, ends })
     }
 

@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod processors;
 pub mod runtime;
 pub mod shared;
+pub mod stores;
 pub mod table;
 pub mod topics;
 pub mod topology;

@@ -1,8 +1,6 @@
 //! The counters of this crate. Labels are bounded: a sub-topology, a verdict, a reason, an error
 //! class; never a tenant, a URL or an id.
 
-use std::time::Duration;
-
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
 };
@@ -162,8 +160,8 @@ impl Metrics {
         self.dead_letters.with_label_values(&[reason]).inc();
     }
 
-    pub(crate) fn committed(&self, sub_topology: &str, took: Duration, bytes: usize) {
-        self.commits.with_label_values(&[sub_topology]).observe(took.as_secs_f64());
+    pub(crate) fn committed(&self, sub_topology: &str, took_ms: u64, bytes: usize) {
+        self.commits.with_label_values(&[sub_topology]).observe(seconds(took_ms));
         self.produced_bytes.with_label_values(&[sub_topology]).inc_by(bytes as u64);
     }
 

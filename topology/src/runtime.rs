@@ -2,10 +2,11 @@
 //! and a processor, restores beside them, and one transaction per thread that holds positions,
 //! changelog writes and outputs (design 1 to 9).
 
+pub mod clients;
 pub mod mailbox;
 pub mod processor;
-pub(crate) mod restore;
-pub(crate) mod session;
+pub mod restore;
+pub mod session;
 pub mod spec;
 pub mod status;
 pub mod task;

@@ -12,16 +12,8 @@ use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientConfig, TopicPartitionList};
 
-/// What the group told this member.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum GroupEvent {
-    /// These partitions are ours from now on.
-    Assigned(Vec<(String, i32)>),
-    /// These partitions are to be given back; our membership still stands.
-    Revoked(Vec<(String, i32)>),
-    /// These partitions are somebody else's already.
-    Lost(Vec<(String, i32)>),
-}
+use crate::runtime::clients::GroupEvent;
+use crate::runtime::mailbox::TaskId;
 
 /// The consumer context of a stream thread.
 #[derive(Default)]
@@ -66,8 +58,12 @@ impl ConsumerContext for Membership {
             }
             return;
         }
-        let named = |(topic, partition): (&str, i32)| (topic.to_owned(), partition);
-        let list = partitions.elements().iter().map(|e| named((e.topic(), e.partition()))).collect();
+        let elements = partitions.elements();
+        let tasks = elements.iter().map(|element| TaskId {
+            topic: element.topic().into(),
+            partition: element.partition(),
+        });
+        let list = tasks.collect();
         let event = match error {
             RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => GroupEvent::Assigned(list),
             _ if consumer.assignment_lost() => GroupEvent::Lost(list),

@@ -1,141 +1,112 @@
 //! One life of a stream thread's clients: the loop that polls, processes, commits and acts. When
 //! it ends with an error, the next session makes new clients and every task restores its tail.
 //!
-//! Order within one turn: group events, restored tasks, records, messages, actions, commit. So an
-//! action never waits for a commit, and a commit never for an action.
+//! Order within one turn: group events, restored tasks, records, messages, actions, steps, commit.
+//! So an action never waits for a commit, and a commit never for an action.
 
 mod assignment;
 mod commit;
 
 use std::sync::mpsc;
-use std::time::Duration;
 
-use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::Message;
-use streaming_hub_model::follow::Followed;
 use streaming_hub_model::time::UnixMillis;
 
-use super::mailbox::{Address, Addressed};
-use super::processor::{self, Processor, Step};
-use super::restore;
-use super::spec::Source;
+use super::clients::Clients;
+use super::mailbox::{Address, Addressed, TaskId};
+use super::processor::{self, Outputs, Processor, Step};
+use super::restore::Restores;
 use super::task::Task;
-use super::thread::{Act, Parts, RestoreThread};
-use super::watchdog::Guard;
-use crate::clock::Watch;
+use super::thread::{Act, Parts};
 use crate::kafka::error::Error;
-use crate::kafka::ffi;
-use crate::kafka::membership::{self, Membership};
-use crate::kafka::transactor::Transactor;
 
 /// Records between two looks at the clock and the group's events.
 const BATCH: usize = 500;
-/// The longest sleep of an idle thread.
-const SLEEP: Duration = Duration::from_millis(100);
-/// How long the list of topics may take.
-const METADATA: Duration = Duration::from_secs(10);
-/// How long leaving the group may take.
-const LEAVE: Duration = Duration::from_secs(5);
+/// The longest sleep of an idle thread, milliseconds.
+const SLEEP_MS: u64 = 100;
+/// One wait for what is under way at a stop, milliseconds.
+const DRAIN_SLICE_MS: u64 = 20;
 
 /// Why a session ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub enum Ended {
     /// A stop was asked for, and everything is committed or handed back.
     Stopped,
 }
 
 /// One life of the clients.
-pub(crate) struct Session<'a, P: Processor> {
+pub struct Session<'a, P: Processor, C: Clients> {
     parts: &'a Parts<P>,
     inbox: &'a mpsc::Receiver<Addressed<P::Message>>,
-    restores: &'a RestoreThread<P>,
+    restores: &'a dyn Restores<P>,
     act: &'a Act<P>,
-    guard: Guard,
-    // The producer outlives the consumer: the latter's drop still runs callbacks.
-    consumer: BaseConsumer<Membership>,
-    transactor: Transactor,
+    clients: C,
     tasks: Vec<Task<P>>,
     /// Where the last record's task stood: records come in runs of one partition.
     last: usize,
     /// Since when there is something to commit.
-    dirty_since: Option<Watch>,
-    last_upkeep: Watch,
+    dirty_since: Option<UnixMillis>,
+    last_upkeep: UnixMillis,
     actions: Vec<P::Action>,
 }
 
-impl<P: Processor> Drop for Session<'_, P> {
+impl<P: Processor, C: Clients> Drop for Session<'_, P, C> {
     fn drop(&mut self) {
         // What is still here was not handed back in order: nothing of it may be used any more.
-        self.consumer.context().close();
         for task in &self.tasks {
-            self.restores.incarnations.set(&task.id, None);
+            self.restores.incarnations().set(&task.id, None);
         }
     }
 }
 
-impl<'a, P: Processor> Session<'a, P> {
-    /// New clients: the producer first, since `init_transactions` ends a predecessor's transaction
-    /// before any position is asked for (design 2).
-    pub(crate) fn open(
+impl<'a, P: Processor, C: Clients> Session<'a, P, C> {
+    /// A session with these clients, which have joined their group.
+    pub fn new(
         parts: &'a Parts<P>,
         inbox: &'a mpsc::Receiver<Addressed<P::Message>>,
-        restores: &'a RestoreThread<P>,
+        restores: &'a dyn Restores<P>,
         act: &'a Act<P>,
-        guard: Guard,
-    ) -> Result<Self, Error> {
-        let (shared, spec) = (&parts.shared, &parts.spec);
-        let member = spec.member(&shared.application, &shared.instance, 0);
-        let transactor = guard.watched(|| {
-            Transactor::new(&shared.kafka.transactional(&member), &shared.application)
-        })?;
-        let config = shared.kafka.member(&spec.group(&shared.application), &member);
-        let thread = std::thread::current();
-        let consumer = membership::join(&config, move || thread.unpark())
-            .map_err(|error| Error::Fatal(error.to_string()))?;
-        if has_nothing_to_join(&consumer, &spec.source) {
-            shared.status.joined(spec.name);
-        }
-        let topics = spec.source.subscription(&shared.application);
-        let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-        consumer.subscribe(&topics).map_err(|error| Error::Fatal(error.to_string()))?;
-        Ok(Self {
+        clients: C,
+    ) -> Self {
+        Self {
             parts,
             inbox,
             restores,
             act,
-            guard,
-            consumer,
-            transactor,
+            clients,
             tasks: Vec::new(),
             last: 0,
             dirty_since: None,
-            last_upkeep: Watch::start(),
+            last_upkeep: parts.shared.clock.now(),
             actions: Vec::new(),
-        })
+        }
     }
 
     /// Runs until the stop or an error.
-    pub(crate) fn run(mut self) -> Result<Ended, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Rebuild`] when new clients may help, [`Error::Fatal`] when nothing does.
+    pub fn run(mut self) -> Result<Ended, Error> {
         while !self.parts.stop.is_requested() {
-            let busy = match self.turn() {
-                Ok(busy) => busy,
-                Err(Error::Abort(reason)) => {
-                    self.rewind(&reason)?;
-                    true
-                }
-                Err(error) => return Err(error),
-            };
-            if !busy {
-                self.sleep()?;
+            if !self.turn()? {
+                self.sleep();
             }
         }
         self.leave()?;
         Ok(Ended::Stopped)
     }
 
-    /// One turn; answers whether there was anything to do.
-    fn turn(&mut self) -> Result<bool, Error> {
+    /// One turn, an abort included; answers whether there was anything to do.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn turn(&mut self) -> Result<bool, Error> {
+        match self.try_turn() {
+            Err(Error::Abort(reason) | Error::Retry(reason)) => self.rewind(&reason).map(|()| true),
+            other => other,
+        }
+    }
+
+    fn try_turn(&mut self) -> Result<bool, Error> {
         self.follow_group()?;
         self.take_restored()?;
         self.follow_gate()?;
@@ -156,35 +127,29 @@ impl<'a, P: Processor> Session<'a, P> {
     /// whether the consumer has no more.
     fn take_records(&mut self) -> Result<(usize, bool), Error> {
         let now = self.now();
-        let Self { consumer, tasks, transactor, last, dirty_since, .. } = self;
+        let Self { clients, tasks, last, dirty_since, .. } = self;
         for count in 0..BATCH {
-            let message = match consumer.poll(Duration::ZERO) {
-                None => return Ok((count, true)),
-                Some(Ok(message)) => message,
-                Some(Err(error)) => {
-                    failed_poll(&error)?;
-                    return Ok((count, false));
+            let more = clients.poll(&mut |record, outputs| {
+                let (topic, partition) = (record.topic, record.partition);
+                let is_it =
+                    |task: &Task<P>| task.id.partition == partition && &*task.id.topic == topic;
+                if !tasks.get(*last).is_some_and(is_it) {
+                    let Some(found) = tasks.iter().position(is_it) else { return Ok(()) };
+                    *last = found;
                 }
-            };
-            let (topic, partition) = (message.topic(), message.partition());
-            let is_it = |task: &Task<P>| task.id.partition == partition && &*task.id.topic == topic;
-            if !tasks.get(*last).is_some_and(is_it) {
-                let Some(found) = tasks.iter().position(is_it) else { continue };
-                *last = found;
+                let task = &mut tasks[*last];
+                if !task.is_running() || record.offset < task.position {
+                    // Fetched for an assignment that is gone.
+                    return Ok(());
+                }
+                dirty_since.get_or_insert(now);
+                step(task, outputs, now, |processor, step| processor.record(record, step))?;
+                task.position = record.offset + 1;
+                Ok(())
+            })?;
+            if !more {
+                return Ok((count, true));
             }
-            let task = &mut tasks[*last];
-            if !task.is_running() || message.offset() < task.position {
-                // Fetched for an assignment that is gone.
-                continue;
-            }
-            let mut headers = Vec::with_capacity(24);
-            if let Some(list) = message.headers() {
-                ffi::read_headers(list, &mut headers);
-            }
-            let record = restore::record(&message, &headers);
-            dirty_since.get_or_insert_with(Watch::start);
-            step(task, transactor, now, |processor, step| processor.record(&record, step))?;
-            task.position = message.offset() + 1;
         }
         Ok((BATCH, false))
     }
@@ -208,9 +173,10 @@ impl<'a, P: Processor> Session<'a, P> {
             self.parts.shared.metrics.stale_message(self.parts.spec.name);
             return Ok(());
         };
-        self.dirty_since.get_or_insert_with(Watch::start);
+        self.dirty_since.get_or_insert(now);
+        let outputs = self.clients.outputs();
         // Kept also when its step fails: it comes again after the abort.
-        let done = step(task, &mut self.transactor, now, |p, step| p.message(&message, step));
+        let done = step(task, outputs, now, |processor, step| processor.message(&message, step));
         task.taken.push(message);
         done
     }
@@ -218,11 +184,11 @@ impl<'a, P: Processor> Session<'a, P> {
     /// Takes the steps that tasks want without a record or a message.
     fn take_steps(&mut self) -> Result<(), Error> {
         let now = self.now();
-        let Self { tasks, transactor, dirty_since, .. } = self;
+        let Self { tasks, clients, dirty_since, .. } = self;
         for task in tasks.iter_mut().filter(|task| task.is_running()) {
             if task.live.as_ref().is_some_and(|live| live.processor.wants_step()) {
-                dirty_since.get_or_insert_with(Watch::start);
-                step(task, transactor, now, P::step)?;
+                dirty_since.get_or_insert(now);
+                step(task, clients.outputs(), now, P::step)?;
             }
         }
         Ok(())
@@ -246,41 +212,34 @@ impl<'a, P: Processor> Session<'a, P> {
     }
 
     /// Sleeps until something arrives, a task wants to be asked again, or a while.
-    fn sleep(&mut self) -> Result<(), Error> {
+    fn sleep(&mut self) {
         let now = self.now();
         let next = self.tasks.iter().filter_map(|task| task.wake_at).min();
-        let until = next.map_or(SLEEP, |at| Duration::from_millis(at.since(now)).min(SLEEP));
-        self.transactor.serve();
-        std::thread::park_timeout(until);
-        Ok(())
+        self.clients.sleep(next.map_or(SLEEP_MS, |at| at.since(now).min(SLEEP_MS)));
     }
 
     /// A clean stop: waits for what is under way (bounded), commits, hands the partitions back at
     /// once instead of after a session time-out (design 7).
-    fn leave(&mut self) -> Result<(), Error> {
-        let drain = Duration::from_millis(self.parts.shared.commit.drain_ms);
-        let watch = Watch::start();
-        while self.under_way() > 0 && watch.elapsed() < drain {
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn leave(&mut self) -> Result<(), Error> {
+        let started = self.now();
+        while self.under_way() > 0
+            && self.now().since(started) < self.parts.shared.commit.drain_ms
+        {
             if self.take_messages()? == 0 {
-                std::thread::park_timeout(Duration::from_millis(20));
+                self.clients.sleep(DRAIN_SLICE_MS);
             }
             // Only to stay a member; what it fetched is not processed any more.
-            let _ = self.consumer.poll(Duration::ZERO);
+            self.clients.poll(&mut |_, _| Ok(()))?;
             self.follow_group()?;
         }
         self.commit()?;
-        self.refresh_own_positions()?;
+        self.refresh_own_positions();
         let all: Vec<_> = self.tasks.iter().map(|task| task.id.clone()).collect();
         self.close_tasks(&all);
-        self.consumer.unsubscribe();
-        let watch = Watch::start();
-        while watch.elapsed() < LEAVE {
-            let _ = self.consumer.poll(Duration::from_millis(50));
-            self.follow_group()?;
-            if self.consumer.assignment().is_ok_and(|assigned| assigned.count() == 0) {
-                break;
-            }
-        }
+        self.clients.leave();
         Ok(())
     }
 
@@ -290,20 +249,10 @@ impl<'a, P: Processor> Session<'a, P> {
     }
 }
 
-/// Whether no topic of the source exists: the client joins its group only once one does, so an
-/// instance is ready without it.
-fn has_nothing_to_join(consumer: &BaseConsumer<Membership>, source: &Source) -> bool {
-    let Source::Facts(follow) = source else { return false };
-    consumer.fetch_metadata(None, METADATA).is_ok_and(|metadata| {
-        let followed = |topic| !matches!(follow.classify(topic), Followed::NotFollowed);
-        !metadata.topics().iter().any(|topic| followed(topic.name()))
-    })
-}
-
 /// Takes one step of a task within the open transaction.
 fn step<P: Processor>(
     task: &mut Task<P>,
-    transactor: &mut Transactor,
+    outputs: &mut dyn Outputs,
     now: UnixMillis,
     take: impl FnOnce(&mut P, &mut Step<'_>) -> Result<(), processor::Error>,
 ) -> Result<(), Error> {
@@ -316,28 +265,16 @@ fn step<P: Processor>(
         partition: task.id.partition,
         position: task.position,
         state: &mut live.state,
-        outputs: transactor,
+        outputs,
     };
     take(&mut live.processor, &mut step).map_err(|error| failed_step(&task.id, &error))
 }
 
 /// A failed step is a failed store or a record of a newer release: the clients are rebuilt, the
 /// store is opened anew, and what it lacks is restored.
-fn failed_step(task: &super::mailbox::TaskId, error: &processor::Error) -> Error {
-    tracing::error!(%task, %error, "a step failed");
-    Error::Rebuild(format!("task {task}: {error}"))
-}
-
-fn failed_poll(error: &KafkaError) -> Result<(), Error> {
-    if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset) {
-        // The log moved below a running task: a restart of the task finds out by how much.
-        return Err(Error::Rebuild(format!("a source's log moved: {error}")));
-    }
-    match Error::of(error) {
-        fatal @ Error::Fatal(_) => Err(fatal),
-        other => {
-            tracing::debug!(error = %other, "poll");
-            Ok(())
-        }
+fn failed_step(task: &TaskId, error: &processor::Error) -> Error {
+    match error {
+        processor::Error::State(_) => Error::Rebuild(format!("task {task}: {error}")),
+        processor::Error::Format(_) => Error::Fatal(format!("task {task}: {error}")),
     }
 }

@@ -62,7 +62,7 @@ impl fmt::Display for TaskState {
 }
 
 /// What a restore hands over.
-pub(crate) struct Live<P> {
+pub struct Live<P> {
     pub(crate) processor: P,
     pub(crate) state: State,
     /// Metadata of the committed position.

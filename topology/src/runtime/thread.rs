@@ -7,13 +7,17 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rdkafka::consumer::BaseConsumer;
+
 use super::mailbox::{Address, Addressed, Mailbox, Waker};
 use super::processor::Processor;
-use super::restore::{Incarnations, Restorer};
+use super::restore::{Incarnations, Request, Restore, Restored, Restores};
 use super::session::{Ended, Session};
 use super::spec::SubTopology;
 use super::watchdog::Watchdog;
 use crate::kafka::error::Error;
+use crate::kafka::logs::KafkaLogs;
+use crate::kafka::session_clients::KafkaClients;
 use crate::shared::Shared;
 
 /// How long a rebuild of the clients waits, so that a broken broker is not hammered.
@@ -69,13 +73,21 @@ pub struct Parts<P: Processor> {
     pub gate: Arc<dyn Gate>,
     /// Asks for the end.
     pub stop: Stop,
-    /// Watches its blocking calls.
+}
+
+/// What a stream thread needs of the real world beside its own clients.
+#[derive(Clone)]
+pub struct Outside {
+    /// Answers high watermarks (read-uncommitted).
+    pub watermarks: Arc<BaseConsumer>,
+    /// Watches blocking calls.
     pub watchdog: Arc<Watchdog>,
 }
 
 /// A prepared stream thread; its mailbox exists before it runs.
 pub struct StreamThread<P: Processor> {
     parts: Parts<P>,
+    outside: Outside,
     mailbox: Mailbox<P::Message>,
     inbox: mpsc::Receiver<Addressed<P::Message>>,
     waker: Waker,
@@ -118,11 +130,11 @@ impl Running {
 impl<P: Processor> StreamThread<P> {
     /// Prepares a thread.
     #[must_use]
-    pub fn new(parts: Parts<P>) -> Self {
+    pub fn new(parts: Parts<P>, outside: Outside) -> Self {
         let waker = Waker::default();
         let (mailbox, inbox) = Mailbox::new(waker.clone());
         parts.shared.status.expect(parts.spec.name);
-        Self { parts, mailbox, inbox, waker }
+        Self { parts, outside, mailbox, inbox, waker }
     }
 
     /// The mailbox of its tasks.
@@ -147,12 +159,17 @@ impl<P: Processor> StreamThread<P> {
     fn supervise(self, act: &Act<P>) -> Result<(), Error> {
         self.waker.bind();
         let spec = Arc::new(self.parts.spec.clone());
-        let restores = RestoreThread::start(&spec, &self.parts.shared, &self.waker)
+        let watermarks = &self.outside.watermarks;
+        let restores = RestoreThread::start(&spec, &self.parts.shared, watermarks, &self.waker)
             .map_err(|error| Error::Fatal(format!("no thread for restores: {error}")))?;
-        let guard = self.parts.watchdog.guard(&format!("stream-{}", spec.name));
+        let guard = self.outside.watchdog.guard(&format!("stream-{}", spec.name));
         while !self.parts.stop.is_requested() {
             self.parts.shared.status.expect(spec.name);
-            let session = Session::open(&self.parts, &self.inbox, &restores, act, guard.clone());
+            let watermarks = Arc::clone(watermarks);
+            let clients =
+                KafkaClients::open(&spec, &self.parts.shared, watermarks, guard.clone());
+            let session = clients
+                .map(|clients| Session::new(&self.parts, &self.inbox, &restores, act, clients));
             match session.and_then(Session::run) {
                 Ok(Ended::Stopped) => return Ok(()),
                 Err(Error::Fatal(text)) => {
@@ -171,32 +188,64 @@ impl<P: Processor> StreamThread<P> {
 }
 
 /// The thread that restores for a stream thread; it outlives sessions and ends with its sender.
-pub(crate) struct RestoreThread<P: Processor> {
-    pub(crate) requests: mpsc::Sender<super::restore::Request<P>>,
-    pub(crate) done: mpsc::Receiver<super::restore::Restored<P>>,
-    pub(crate) incarnations: Incarnations,
+struct RestoreThread<P: Processor> {
+    requests: mpsc::Sender<Request<P>>,
+    done: mpsc::Receiver<Restored<P>>,
+    incarnations: Incarnations,
 }
 
 impl<P: Processor> RestoreThread<P> {
     fn start(
         spec: &Arc<SubTopology>,
         shared: &Arc<Shared>,
+        watermarks: &Arc<BaseConsumer>,
         waker: &Waker,
     ) -> std::io::Result<Self> {
-        let (requests, requested) = mpsc::channel();
+        let watermarks = Arc::clone(watermarks);
+        let (requests, requested) = mpsc::channel::<Request<P>>();
         let (finished, done) = mpsc::channel();
         let incarnations = Incarnations::default();
-        let restorer = Restorer {
-            spec: Arc::clone(spec),
-            shared: Arc::clone(shared),
-            incarnations: incarnations.clone(),
-            requests: requested,
-            done: finished,
-            waker: waker.clone(),
-        };
-        std::thread::Builder::new()
-            .name(format!("restore-{}", spec.name))
-            .spawn(move || restorer.run())?;
-        Ok(Self { requests, done, incarnations })
+        let own = Self { requests, done, incarnations: incarnations.clone() };
+        let (spec, shared, waker) = (Arc::clone(spec), Arc::clone(shared), waker.clone());
+        std::thread::Builder::new().name(format!("restore-{}", spec.name)).spawn(move || {
+            let mut logs = match KafkaLogs::open(&spec, &shared, watermarks) {
+                Ok(logs) => logs,
+                Err(error) => {
+                    tracing::error!(%error, "no consumer for restores");
+                    return;
+                }
+            };
+            while let Ok(Request { task, incarnation, processor }) = requested.recv() {
+                let mut restore = Restore {
+                    spec: &spec,
+                    shared: &shared,
+                    incarnations: &incarnations,
+                    logs: &mut logs,
+                    task: &task,
+                    incarnation,
+                };
+                let result = restore.run(processor);
+                if finished.send(Restored { task, incarnation, result }).is_err() {
+                    return;
+                }
+                waker.wake();
+            }
+        })?;
+        Ok(own)
+    }
+}
+
+impl<P: Processor> Restores<P> for RestoreThread<P> {
+    fn request(&self, request: Request<P>) -> Result<(), Error> {
+        let gone = |_| Error::Fatal("the restore thread is gone".into());
+        self.requests.send(request).map_err(gone)
+    }
+
+    fn next(&self) -> Option<Restored<P>> {
+        self.done.try_recv().ok()
+    }
+
+    fn incarnations(&self) -> &Incarnations {
+        &self.incarnations
     }
 }

@@ -1,29 +1,24 @@
 //! When and what a session commits, and how it rewinds (design 1, 3, 5, 9): one transaction with
 //! the positions of every task that it read or wrote for; the local stores after it, never before.
 
-use std::time::Duration;
-
-use rdkafka::consumer::Consumer;
-use rdkafka::{Offset, TopicPartitionList};
 use streaming_hub_state::Checkpoint;
 
 use super::{Session, step};
-use crate::clock::Watch;
 use crate::instances;
 use crate::kafka::error::Error;
-use crate::kafka::offsets;
+use crate::runtime::clients::{Clients, Position};
 use crate::runtime::processor::Processor;
 use crate::runtime::spec::Source;
-use crate::runtime::task::{Task, TaskState};
+use crate::runtime::task::Task;
 
-/// How often stores are looked at for a flush.
-const UPKEEP: Duration = Duration::from_secs(10);
+/// How often stores are looked at for a flush, milliseconds.
+const UPKEEP_MS: u64 = 10_000;
 /// The oldest that an unflushed write gets, milliseconds.
 const FLUSH_AGE_MS: i64 = 30_000;
 /// How often the checkpoint of a quiet store is stamped anew, milliseconds (design 3).
 const RESTAMP_MS: i64 = 3_600_000;
 
-impl<P: Processor> Session<'_, P> {
+impl<P: Processor, C: Clients> Session<'_, P, C> {
     /// Commits when there is reason to: the input is drained, or time or bytes are up.
     pub(super) fn commit_if_due(&mut self, drained: bool) -> Result<(), Error> {
         let settings = self.parts.shared.commit;
@@ -35,8 +30,8 @@ impl<P: Processor> Session<'_, P> {
             task.live.as_ref().is_some_and(|l| l.state.is_full(settings.uncommitted_bytes_max))
         };
         if drained
-            || since.elapsed() >= Duration::from_millis(settings.interval_ms)
-            || self.transactor.produced_bytes() >= settings.bytes
+            || self.now().since(since) >= settings.interval_ms
+            || self.clients.produced_bytes() >= settings.bytes
             || self.tasks.iter().any(full)
         {
             self.commit()?;
@@ -46,20 +41,18 @@ impl<P: Processor> Session<'_, P> {
 
     /// Commits everything done since the last commit.
     pub(super) fn commit(&mut self) -> Result<(), Error> {
-        let now = self.now();
-        let watch = Watch::start();
+        let started = self.now();
         for task in self.tasks.iter_mut().filter(|task| task.dirty) {
-            step(task, &mut self.transactor, now, P::before_commit)?;
+            step(task, self.clients.outputs(), started, P::before_commit)?;
         }
         self.announce();
-        let positions = self.positions()?;
-        if positions.count() == 0 {
+        let positions = self.positions();
+        if positions.is_empty() {
             return Ok(());
         }
-        let Self { guard, transactor, consumer, .. } = self;
-        guard.watched(|| transactor.commit(&positions, consumer))?;
-        let produced = self.transactor.produced_bytes();
-        self.parts.shared.metrics.committed(self.parts.spec.name, watch.elapsed(), produced);
+        self.clients.commit(&positions)?;
+        let (took_ms, bytes) = (self.now().since(started), self.clients.produced_bytes());
+        self.parts.shared.metrics.committed(self.parts.spec.name, took_ms, bytes);
         self.apply()
     }
 
@@ -70,7 +63,6 @@ impl<P: Processor> Session<'_, P> {
             if !self.tasks[index].dirty {
                 continue;
             }
-            let checkpoint = self.checkpoint(&self.tasks[index]);
             let task = &mut self.tasks[index];
             task.dirty = false;
             task.unannounced = false;
@@ -80,6 +72,8 @@ impl<P: Processor> Session<'_, P> {
                 let (topic, partition) = (&task.id.topic, task.id.partition);
                 self.parts.shared.consumed.note(topic, partition, task.committed);
             }
+            let checkpoint = self.checkpoint(&self.tasks[index]);
+            let task = &mut self.tasks[index];
             let Some(live) = task.live.as_mut() else { continue };
             if self.parts.spec.has_store() {
                 task.wrote_own |= live.state.buffered_bytes() > 0;
@@ -93,40 +87,33 @@ impl<P: Processor> Session<'_, P> {
     }
 
     /// Positions and metadata of every task of the transaction.
-    fn positions(&self) -> Result<TopicPartitionList, Error> {
-        let mut list = TopicPartitionList::new();
-        let failed = |error: rdkafka::error::KafkaError| Error::Rebuild(error.to_string());
-        for task in self.tasks.iter().filter(|task| task.dirty) {
-            let Some(live) = task.live.as_ref() else { continue };
-            let mut element = list.add_partition(&task.id.topic, task.id.partition);
-            element.set_offset(Offset::Offset(task.position)).map_err(failed)?;
-            element.set_metadata(live.processor.metadata());
-        }
-        Ok(list)
+    fn positions(&self) -> Vec<Position> {
+        let position = |task: &Task<P>| {
+            let metadata = task.live.as_ref()?.processor.metadata();
+            Some(Position { task: task.id.clone(), offset: task.position, metadata })
+        };
+        self.tasks.iter().filter(|task| task.dirty).filter_map(position).collect()
     }
 
     /// Says in the instances topic which running tasks are ours since the last commit (design 24).
     fn announce(&mut self) {
-        let Self { parts, tasks, transactor, .. } = self;
+        let Self { parts, tasks, clients, .. } = self;
         for task in tasks.iter_mut().filter(|task| task.unannounced && task.is_running()) {
             task.dirty = true;
-            instances::announce(&parts.shared, &parts.spec, &task.id, transactor);
+            instances::announce(&parts.shared, &parts.spec, &task.id, clients.outputs());
         }
     }
 
     /// After an abort: every task of the transaction drops its writes and reads again from its
     /// committed position; its messages come again.
     pub(super) fn rewind(&mut self, reason: &str) -> Result<(), Error> {
-        if self.transactor.is_open() || self.dirty_since.is_some() {
+        if self.clients.is_open() || self.dirty_since.is_some() {
             tracing::warn!(sub_topology = self.parts.spec.name, reason, "transaction aborted");
             self.parts.shared.metrics.aborted(self.parts.spec.name);
         }
-        let Self { guard, transactor, .. } = self;
-        guard.watched(|| transactor.abort())?;
+        self.clients.abort()?;
         self.dirty_since = None;
-        let mut again = Vec::new();
-        let (mut from, mut to) = (TopicPartitionList::new(), TopicPartitionList::new());
-        let failed = |error: rdkafka::error::KafkaError| Error::Rebuild(error.to_string());
+        let (mut again, mut fetch) = (Vec::new(), Vec::new());
         for task in self.tasks.iter_mut().filter(|task| task.dirty) {
             task.dirty = false;
             task.position = task.committed;
@@ -136,16 +123,14 @@ impl<P: Processor> Session<'_, P> {
             }
             let address = task.address();
             again.extend(task.taken.drain(..).map(|message| (address.clone(), message)));
-            if task.stage() == TaskState::Running {
-                let (topic, partition) = (&task.id.topic, task.id.partition);
-                from.add_partition(topic, partition);
-                let offset = Offset::Offset(task.position);
-                to.add_partition_offset(topic, partition, offset).map_err(failed)?;
+            if task.is_running() {
+                fetch.push((task.id.clone(), task.position));
             }
         }
-        if from.count() > 0 {
-            self.consumer.incremental_unassign(&from).map_err(failed)?;
-            self.consumer.incremental_assign(&to).map_err(failed)?;
+        if !fetch.is_empty() {
+            let ids: Vec<_> = fetch.iter().map(|(id, _)| id.clone()).collect();
+            self.clients.stop_fetching(&ids)?;
+            self.clients.fetch(&fetch)?;
         }
         for (address, message) in again {
             self.give(&address, message)?;
@@ -166,69 +151,60 @@ impl<P: Processor> Session<'_, P> {
     }
 
     /// Asks where the tasks' own topics end. Between transactions only this thread's committed
-    /// writes lie before that end, so it is an exact position.
-    pub(super) fn refresh_own_positions(&mut self) -> Result<(), Error> {
-        if self.transactor.is_open() || !self.parts.spec.has_store() {
-            return Ok(());
+    /// writes lie before that end, so it is an exact position. Without an answer checkpoints stay
+    /// as they are: an older one is a longer restore, nothing else.
+    pub(super) fn refresh_own_positions(&mut self) {
+        if self.clients.is_open() || !self.parts.spec.has_store() {
+            return;
         }
-        let shared = &self.parts.shared;
-        let own: Vec<String> = self
-            .parts
-            .spec
-            .restores
-            .iter()
-            .filter(|topic| !self.parts.spec.source.is(**topic))
-            .map(|topic| topic.name(&shared.application))
-            .collect();
+        let (spec, application) = (&self.parts.spec, &self.parts.shared.application);
+        let own = spec.restores.iter().filter(|topic| !spec.source.is(**topic));
+        let own: Vec<String> = own.map(|topic| topic.name(application)).collect();
         let wrote = |task: &&mut Task<P>| task.wrote_own && task.live.is_some();
         let mut tasks: Vec<_> = self.tasks.iter_mut().filter(wrote).collect();
         let asked: Vec<(&str, i32)> = tasks
             .iter()
             .flat_map(|task| own.iter().map(|name| (name.as_str(), task.id.partition)))
             .collect();
-        let ends = self
-            .guard
-            .watched(|| offsets::high_watermarks(&shared.watermarks, &asked))
-            .map_err(|error| Error::of(&error));
-        let ends = match ends {
+        if asked.is_empty() {
+            return;
+        }
+        let ends = match self.clients.high_watermarks(&asked) {
             Ok(ends) => ends,
-            // An older checkpoint is a longer restore, nothing else.
             Err(error) => {
                 tracing::debug!(%error, "checkpoints stay as they are");
-                return Ok(());
+                return;
             }
         };
-        for (task, ends) in tasks.iter_mut().zip(ends.chunks(own.len().max(1))) {
+        for (task, ends) in tasks.iter_mut().zip(ends.chunks(own.len())) {
             task.wrote_own = false;
             for (name, end) in own.iter().zip(ends) {
                 task.own_positions.insert((name.clone(), task.id.partition), *end);
             }
         }
-        Ok(())
     }
 
     /// Flushes stores before they get old, and stamps quiet ones anew.
     pub(super) fn upkeep(&mut self) -> Result<(), Error> {
-        if self.last_upkeep.elapsed() < UPKEEP || !self.parts.spec.has_store() {
+        let now = self.now();
+        if now.since(self.last_upkeep) < UPKEEP_MS || !self.parts.spec.has_store() {
             return Ok(());
         }
-        self.last_upkeep = Watch::start();
+        self.last_upkeep = now;
         if self.dirty_since.is_some() {
             self.commit()?;
         }
-        self.refresh_own_positions()?;
-        let now = self.now().0;
+        self.refresh_own_positions();
         for index in 0..self.tasks.len() {
             let checkpoint = self.checkpoint(&self.tasks[index]);
             let task = &mut self.tasks[index];
             let Some(live) = task.live.as_mut() else { continue };
-            let stamped = task.stamped_at_ms;
             let failed = |error| Error::Rebuild(format!("task {}: {error}", task.id));
-            if live.state.is_unflushed() || now - stamped > RESTAMP_MS {
-                task.stamped_at_ms = now;
+            if live.state.is_unflushed() || now.0 - task.stamped_at_ms > RESTAMP_MS {
+                task.stamped_at_ms = now.0;
                 live.state.commit(&checkpoint).map_err(failed)?;
             }
-            live.state.flush_if_older_than(now, FLUSH_AGE_MS).map_err(failed)?;
+            live.state.flush_if_older_than(now.0, FLUSH_AGE_MS).map_err(failed)?;
         }
         Ok(())
     }

@@ -1,0 +1,123 @@
+//! A restore's reading of logs from a real cluster: a read-committed consumer that never joins its
+//! group, and the read-uncommitted client that knows where logs really end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::Message;
+use rdkafka::{Offset, TopicPartitionList};
+use streaming_hub_model::time::UnixMillis;
+
+use super::error::Error;
+use super::{ffi, offsets, record};
+use crate::runtime::clients::{Ends, Logs, TakeLog};
+use crate::runtime::mailbox::TaskId;
+use crate::runtime::spec::SubTopology;
+use crate::shared::Shared;
+
+/// How long one question for a stable position waits before the task's end is looked for again.
+const STABLE_WAIT: Duration = Duration::from_secs(1);
+/// How long a question about offsets may take.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long a poll waits for a record.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Reads logs for restores of one sub-topology.
+pub(crate) struct KafkaLogs {
+    consumer: BaseConsumer,
+    watermarks: Arc<BaseConsumer>,
+}
+
+impl KafkaLogs {
+    /// A reader that may ask for positions of the sub-topology's group.
+    pub(crate) fn open(
+        spec: &SubTopology,
+        shared: &Shared,
+        watermarks: Arc<BaseConsumer>,
+    ) -> Result<Self, KafkaError> {
+        let group = spec.group(&shared.application);
+        let config = shared.kafka.assigned_reader(&format!("{group}-restore"), &group);
+        Ok(Self { consumer: config.create()?, watermarks })
+    }
+}
+
+impl Logs for KafkaLogs {
+    fn committed(&mut self, task: &TaskId) -> Result<Option<(i64, String)>, Error> {
+        offsets::committed(&self.consumer, &task.topic, task.partition, STABLE_WAIT)
+            .map_err(|error| Error::of(&error))
+    }
+
+    fn ends(&mut self, asked: &[(&str, i32)]) -> Result<Vec<Ends>, Error> {
+        let low = offsets::low_watermarks(&self.watermarks, asked).map_err(|e| Error::of(&e))?;
+        let high = offsets::high_watermarks(&self.watermarks, asked).map_err(|e| Error::of(&e))?;
+        Ok(low.into_iter().zip(high).map(|(low, high)| Ends { low, high }).collect())
+    }
+
+    fn offset_at(&mut self, task: &TaskId, time: UnixMillis) -> Result<Option<i64>, Error> {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(&task.topic, task.partition, Offset::Offset(time.0))
+            .map_err(|error| Error::of(&error))?;
+        let found =
+            self.consumer.offsets_for_times(list, ANSWER).map_err(|error| Error::of(&error))?;
+        let element = found.find_partition(&task.topic, task.partition);
+        Ok(match element.map(|element| element.offset()) {
+            Some(Offset::Offset(offset)) => Some(offset),
+            _ => None,
+        })
+    }
+
+    fn start(&mut self, from: &[(&str, i32, i64)]) -> Result<(), Error> {
+        let mut list = TopicPartitionList::new();
+        for (topic, partition, offset) in from {
+            list.add_partition_offset(topic, *partition, Offset::Offset(*offset))
+                .map_err(|error| Error::of(&error))?;
+        }
+        self.consumer.assign(&list).map_err(|error| Error::of(&error))
+    }
+
+    fn next(&mut self, take: &mut TakeLog<'_>) -> Result<bool, Error> {
+        let message = match self.consumer.poll(POLL) {
+            None => return Ok(false),
+            Some(Ok(message)) => message,
+            Some(Err(error)) => return failed_read(&error).map(|()| false),
+        };
+        let mut headers = Vec::new();
+        if let Some(list) = message.headers() {
+            ffi::read_headers(list, &mut headers);
+        }
+        take(&record(&message, &headers)).map(|()| true)
+    }
+
+    fn positions(&mut self) -> Result<Vec<(String, i32, i64)>, Error> {
+        let list = self.consumer.position().map_err(|error| Error::of(&error))?;
+        let known = |element: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| {
+            match element.offset() {
+                Offset::Offset(next) => Some((element.topic().to_owned(), element.partition(), next)),
+                _ => None,
+            }
+        };
+        Ok(list.elements().iter().filter_map(known).collect())
+    }
+
+    fn stop(&mut self) {
+        if let Err(error) = self.consumer.unassign() {
+            tracing::debug!(%error, "ending a restore");
+        }
+    }
+}
+
+/// What a failed poll of a restore means.
+fn failed_read(error: &KafkaError) -> Result<(), Error> {
+    if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset) {
+        return Err(Error::Rebuild(format!("the log moved while it was restored: {error}")));
+    }
+    match Error::of(error) {
+        Error::Retry(text) => {
+            tracing::debug!(error = text, "restore waits for the broker");
+            Ok(())
+        }
+        other => Err(other),
+    }
+}

@@ -1,0 +1,210 @@
+//! A session's clients against a real cluster: a static group member and a transactional producer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::Message;
+use rdkafka::{Offset, TopicPartitionList};
+use streaming_hub_model::follow::Followed;
+
+use super::error::Error;
+use super::ffi;
+use super::membership::{self, Membership};
+use super::offsets;
+use super::record;
+use super::transactor::Transactor;
+use crate::clock::Watch;
+use crate::runtime::clients::{Clients, GroupEvent, Position, Take};
+use crate::runtime::mailbox::TaskId;
+use crate::runtime::processor::Outputs;
+use crate::runtime::spec::{Source, SubTopology};
+use crate::runtime::watchdog::Guard;
+use crate::shared::Shared;
+
+/// How long the list of topics may take.
+const METADATA: Duration = Duration::from_secs(10);
+/// How long leaving the group may take.
+const LEAVE: Duration = Duration::from_secs(5);
+
+/// The clients of one session.
+pub(crate) struct KafkaClients {
+    // The producer outlives the consumer, whose drop still runs callbacks.
+    consumer: BaseConsumer<Membership>,
+    transactor: Transactor,
+    watermarks: Arc<BaseConsumer>,
+    guard: Guard,
+}
+
+impl Drop for KafkaClients {
+    fn drop(&mut self) {
+        self.consumer.context().close();
+    }
+}
+
+impl KafkaClients {
+    /// New clients: the producer first, since `init_transactions` ends a predecessor's transaction
+    /// before any position is asked for (design 2).
+    pub(crate) fn open(
+        spec: &SubTopology,
+        shared: &Shared,
+        watermarks: Arc<BaseConsumer>,
+        guard: Guard,
+    ) -> Result<Self, Error> {
+        let member = spec.member(&shared.application, &shared.instance, 0);
+        let transactor = guard.watched(|| {
+            Transactor::new(&shared.kafka.transactional(&member), &shared.application)
+        })?;
+        let config = shared.kafka.member(&spec.group(&shared.application), &member);
+        let thread = std::thread::current();
+        let consumer = membership::join(&config, move || thread.unpark())
+            .map_err(|error| Error::Fatal(error.to_string()))?;
+        if has_nothing_to_join(&consumer, &spec.source) {
+            shared.status.joined(spec.name);
+        }
+        let topics = spec.source.subscription(&shared.application);
+        let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+        consumer.subscribe(&topics).map_err(|error| Error::Fatal(error.to_string()))?;
+        Ok(Self { consumer, transactor, watermarks, guard })
+    }
+
+    /// Those of `tasks` that are really assigned.
+    fn assigned(&self, tasks: &[TaskId]) -> Result<TopicPartitionList, Error> {
+        let assigned = self.consumer.assignment().map_err(rebuild)?;
+        let mut list = TopicPartitionList::new();
+        for element in assigned.elements() {
+            let (topic, partition) = (element.topic(), element.partition());
+            if tasks.iter().any(|task| &*task.topic == topic && task.partition == partition) {
+                list.add_partition(topic, partition);
+            }
+        }
+        Ok(list)
+    }
+}
+
+impl Clients for KafkaClients {
+    fn poll(&mut self, take: &mut Take<'_>) -> Result<bool, Error> {
+        let message = match self.consumer.poll(Duration::ZERO) {
+            None => return Ok(false),
+            Some(Ok(message)) => message,
+            Some(Err(error)) => return failed_poll(&error).map(|()| true),
+        };
+        let mut headers = Vec::with_capacity(24);
+        if let Some(list) = message.headers() {
+            ffi::read_headers(list, &mut headers);
+        }
+        take(&record(&message, &headers), &mut self.transactor).map(|()| true)
+    }
+
+    fn next_event(&mut self) -> Option<GroupEvent> {
+        self.consumer.context().next()
+    }
+
+    fn accept_assignment(&mut self) -> Result<(), Error> {
+        self.consumer.incremental_assign(&TopicPartitionList::new()).map_err(rebuild)
+    }
+
+    fn fetch(&mut self, from: &[(TaskId, i64)]) -> Result<(), Error> {
+        let mut list = TopicPartitionList::new();
+        for (task, offset) in from {
+            list.add_partition_offset(&task.topic, task.partition, Offset::Offset(*offset))
+                .map_err(rebuild)?;
+        }
+        self.consumer.incremental_assign(&list).map_err(rebuild)
+    }
+
+    fn stop_fetching(&mut self, tasks: &[TaskId]) -> Result<(), Error> {
+        let list = self.assigned(tasks)?;
+        self.consumer.incremental_unassign(&list).map_err(rebuild)
+    }
+
+    fn release(&mut self, tasks: &[TaskId]) -> Result<(), Error> {
+        // Also when nothing of it was fetched: the group waits for this answer.
+        self.stop_fetching(tasks)
+    }
+
+    fn leave(&mut self) {
+        self.consumer.unsubscribe();
+        let watch = Watch::start();
+        while watch.elapsed() < LEAVE {
+            let _ = self.consumer.poll(Duration::from_millis(50));
+            while let Some(GroupEvent::Revoked(tasks) | GroupEvent::Lost(tasks)) =
+                self.next_event()
+            {
+                if let Err(error) = self.release(&tasks) {
+                    tracing::debug!(%error, "leaving the group");
+                }
+            }
+            if self.consumer.assignment().is_ok_and(|assigned| assigned.count() == 0) {
+                return;
+            }
+        }
+    }
+
+    fn outputs(&mut self) -> &mut dyn Outputs {
+        &mut self.transactor
+    }
+
+    fn is_open(&self) -> bool {
+        self.transactor.is_open()
+    }
+
+    fn produced_bytes(&self) -> usize {
+        self.transactor.produced_bytes()
+    }
+
+    fn commit(&mut self, positions: &[Position]) -> Result<(), Error> {
+        let mut list = TopicPartitionList::with_capacity(positions.len());
+        for position in positions {
+            let mut element = list.add_partition(&position.task.topic, position.task.partition);
+            element.set_offset(Offset::Offset(position.offset)).map_err(rebuild)?;
+            element.set_metadata(&position.metadata);
+        }
+        let Self { guard, transactor, consumer, .. } = self;
+        guard.watched(|| transactor.commit(&list, consumer))
+    }
+
+    fn abort(&mut self) -> Result<(), Error> {
+        let Self { guard, transactor, .. } = self;
+        guard.watched(|| transactor.abort())
+    }
+
+    fn high_watermarks(&mut self, asked: &[(&str, i32)]) -> Result<Vec<i64>, Error> {
+        let ends = self.guard.watched(|| offsets::high_watermarks(&self.watermarks, asked));
+        ends.map_err(|error| Error::of(&error))
+    }
+
+    fn sleep(&mut self, at_most_ms: u64) {
+        self.transactor.serve();
+        std::thread::park_timeout(Duration::from_millis(at_most_ms));
+    }
+}
+
+/// Whether no topic of the source exists: the client joins its group only once one does, so an
+/// instance is ready without it.
+fn has_nothing_to_join(consumer: &BaseConsumer<Membership>, source: &Source) -> bool {
+    let Source::Facts(follow) = source else { return false };
+    consumer.fetch_metadata(None, METADATA).is_ok_and(|metadata| {
+        let followed = |topic| !matches!(follow.classify(topic), Followed::NotFollowed);
+        !metadata.topics().iter().any(|topic| followed(topic.name()))
+    })
+}
+
+fn rebuild(error: KafkaError) -> Error {
+    Error::Rebuild(error.to_string())
+}
+
+fn failed_poll(error: &KafkaError) -> Result<(), Error> {
+    if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset) {
+        // The log moved below a running task: a restart of the task finds out by how much.
+        return Err(Error::Rebuild(format!("a source's log moved: {error}")));
+    }
+    match Error::of(error) {
+        fatal @ Error::Fatal(_) => Err(fatal),
+        other => {
+            tracing::debug!(error = %other, "poll");
+            Ok(())
+        }
+    }
+}
