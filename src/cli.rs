@@ -46,9 +46,28 @@ pub(crate) enum Command {
     /// Plan or make the internal topics.
     #[command(subcommand)]
     Topics(TopicsCommand),
+    /// Spread a tenant's events over all partitions, from a moment in the future on.
+    Salt(SaltCommand),
     /// Check, show or explain the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+}
+
+/// What is said about a tenant that is to be salted. It cannot be taken back: copies of one event
+/// must meet in one task for all time.
+#[derive(Debug, Args)]
+pub(crate) struct SaltCommand {
+    /// The tenant.
+    #[arg(long)]
+    pub(crate) tenant: String,
+    /// In how many seconds it begins, at least 60: every instance has to know before.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    pub(crate) after: u32,
+    /// Say what would be recorded; record nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    layers: Layers,
 }
 
 /// What can be asked about internal topics.
@@ -88,6 +107,7 @@ impl Command {
             | Self::Config(ConfigCommand::Check(layers) | ConfigCommand::Print { layers, .. }) => {
                 layers.clone()
             }
+            Self::Salt(command) => command.layers.clone(),
             Self::Config(ConfigCommand::Reference) => Layers::default(),
         }
     }

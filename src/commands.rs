@@ -1,14 +1,21 @@
-//! Commands that look and change things, and end: `topology`, `topics plan`, `topics create`.
+//! Commands that look and change things, and end: `topology`, `topics plan`, `topics create`, `salt`.
 
 use std::fmt::Write as _;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use streaming_hub_model::ports::Clock as _;
+use streaming_hub_model::tenant::TenantId;
+use streaming_hub_topology::clock::SystemClock;
 use streaming_hub_topology::kafka::admin::Administrator;
 use streaming_hub_topology::topics::Topic;
 use streaming_hub_topology::topology;
 
+use crate::cli::SaltCommand;
 use crate::config::Config;
 use crate::settings;
+
+/// The least time before a salting begins, seconds: instances hear of it within two.
+const SALT_AFTER_MIN_S: u32 = 60;
 
 /// The topology as text.
 pub(crate) fn topology(config: &Config) -> anyhow::Result<String> {
@@ -44,6 +51,28 @@ pub(crate) fn topics_plan(config: &Config) -> anyhow::Result<String> {
 pub(crate) fn topics_create(config: &Config) -> anyhow::Result<String> {
     runtime()?.block_on(administrator(config)?.ensure(true))?;
     Ok("all internal topics are as planned\n".to_owned())
+}
+
+/// Records that a tenant is salted.
+pub(crate) fn salt(config: &Config, command: &SaltCommand) -> anyhow::Result<String> {
+    let tenant = TenantId::parse(&command.tenant).context("--tenant")?;
+    if command.after < SALT_AFTER_MIN_S {
+        bail!("--after: at least {SALT_AFTER_MIN_S} s, so that every instance knows before");
+    }
+    let since = SystemClock.now().plus(u64::from(command.after) * 1_000);
+    let administrator = administrator(config)?;
+    if let Some(since) = administrator.salted(&tenant)? {
+        return Ok(format!("tenant {tenant} is salted since {}\n", since.to_rfc3339()));
+    }
+    let when = since.to_rfc3339();
+    if command.dry_run {
+        return Ok(format!("would record: tenant {tenant} is salted from {when} on\n"));
+    }
+    administrator.salt(&tenant, since)?;
+    Ok(format!(
+        "tenant {tenant} is salted from {when} on: ids made from then on are spread over all \
+         partitions, and the order of its events is given up\n"
+    ))
 }
 
 fn administrator(config: &Config) -> anyhow::Result<Administrator> {

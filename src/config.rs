@@ -154,6 +154,8 @@ pub(crate) struct Runtime {
     pub(crate) fetch_queue_kbytes: u32,
     /// `queue.buffering.max.kbytes` of a stream thread's producer, KiB.
     pub(crate) producer_queue_kbytes: u32,
+    /// On how many other instances a warm copy of each store is kept.
+    pub(crate) num_standby_replicas: usize,
     /// Longest blocking call into the Kafka client, milliseconds.
     pub(crate) watchdog_ms: u64,
     /// Block cache of all stores, bytes.

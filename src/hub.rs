@@ -14,12 +14,14 @@ use streaming_hub_model::sink::Sink;
 use streaming_hub_sinks::Sinks;
 use streaming_hub_topology::changes::{ChangeClient, Replies, TableReader};
 use streaming_hub_topology::clock::{SystemClock, SystemEntropy};
-use streaming_hub_topology::follower::Follower;
+use streaming_hub_topology::follower::{Follower, Views};
+use streaming_hub_topology::instances::Owners;
 use streaming_hub_topology::kafka::admin::{Administrator, Consumed};
 use streaming_hub_topology::metrics::Metrics as TopologyMetrics;
 use streaming_hub_topology::runtime::status::Status;
 use streaming_hub_topology::runtime::thread::{Gate, Outside, Running, Stop};
 use streaming_hub_topology::runtime::watchdog::Watchdog;
+use streaming_hub_topology::salting::Salting;
 use streaming_hub_topology::shared::Shared;
 use streaming_hub_topology::table::Table;
 use tokio::net::TcpListener;
@@ -42,7 +44,7 @@ const EXIT_NOW: i32 = 130;
 /// Everything that the roles share.
 pub(crate) struct Parts {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) table: Arc<Table>,
+    pub(crate) views: Views,
     pub(crate) sink: Option<Arc<dyn Sink>>,
     pub(crate) stop: Stop,
     pub(crate) outside: Outside,
@@ -71,20 +73,26 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     administrator.ensure(config.topics.auto_create).await?;
     let metrics = Metrics::new();
     let shared = shared(config, &instance, &metrics)?;
-    let table = Arc::new(Table::new(config.topics.partitions, clock));
+    let views = Views {
+        table: Arc::new(Table::new(config.topics.partitions, clock)),
+        replies: Arc::new(Replies::default()),
+        owners: Arc::new(Owners::default()),
+        salting: Arc::new(Salting::default()),
+    };
     let keyring = keyring(config)?;
     let sink = keyring.clone().map(|keyring| sinks(config, keyring)).transpose()?;
     let stop = Stop::default();
     let watchdog = Watchdog::new(Duration::from_millis(config.runtime.watchdog_ms));
-    let replies = Arc::new(Replies::default());
     watch(&watchdog, &stop)?;
     let client_id = format!("{}-watermarks-{}", config.application_id, instance.id);
     let watermarks = Arc::new(shared.kafka.watermark_reader(&client_id).create()?);
-    let parts = Parts { shared, table, sink, stop, outside: Outside { watermarks, watchdog } };
-    follow(&parts, &replies)?;
+    let owners = Arc::clone(&views.owners);
+    let outside = Outside { watermarks, owners, watchdog };
+    let parts = Parts { shared, views, sink, stop, outside };
+    follow(&parts)?;
     let running = threads::start(config, &parts)?;
     let ready = Arc::new(Ready::new(&parts));
-    let (drained, server) = serve(config, &parts, replies, keyring, (&ready, metrics)).await?;
+    let (drained, server) = serve(config, &parts, keyring, (&ready, metrics)).await?;
     trim(administrator, &parts);
     let ended = supervise(&running).await;
     ready.stopping.store(true, Ordering::Relaxed);
@@ -95,11 +103,7 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     ended.and(stopped)
 }
 
-fn shared(
-    config: &Config,
-    instance: &Instance,
-    metrics: &Metrics,
-) -> anyhow::Result<Arc<Shared>> {
+fn shared(config: &Config, instance: &Instance, metrics: &Metrics) -> anyhow::Result<Arc<Shared>> {
     Ok(Arc::new(Shared {
         application: config.application_id.clone(),
         instance: instance.id.clone(),
@@ -107,6 +111,7 @@ fn shared(
         kafka: settings::kafka(config),
         topics: settings::topics(config),
         start_at: settings::start_at(config),
+        standby_replicas: config.runtime.num_standby_replicas,
         commit: settings::commit(config),
         stores: Arc::new(settings::stores(config)?),
         clock: Arc::new(SystemClock),
@@ -129,12 +134,11 @@ fn sinks(config: &Config, keyring: Arc<Keyring>) -> anyhow::Result<Arc<dyn Sink>
 }
 
 /// Starts the thread that follows the published topics.
-fn follow(parts: &Parts, replies: &Arc<Replies>) -> anyhow::Result<()> {
+fn follow(parts: &Parts) -> anyhow::Result<()> {
     let follower = Follower::new(
         Arc::clone(&parts.shared),
         Arc::clone(&parts.outside.watermarks),
-        Arc::clone(&parts.table),
-        Arc::clone(replies),
+        &parts.views,
         parts.stop.clone(),
     );
     std::thread::Builder::new().name("follower".into()).spawn(move || follower.run())?;
@@ -173,7 +177,7 @@ impl Ready {
     fn new(parts: &Parts) -> Self {
         Self {
             status: Arc::clone(&parts.shared.status),
-            table: Arc::clone(&parts.table),
+            table: Arc::clone(&parts.views.table),
             stopping: AtomicBool::new(false),
         }
     }
@@ -198,7 +202,6 @@ type Server = tokio::task::JoinHandle<std::io::Result<()>>;
 async fn serve(
     config: &Config,
     parts: &Parts,
-    replies: Arc<Replies>,
     keyring: Option<Arc<Keyring>>,
     (ready, metrics): (&Arc<Ready>, Metrics),
 ) -> anyhow::Result<(tokio::sync::oneshot::Sender<()>, Server)> {
@@ -214,7 +217,8 @@ async fn serve(
     });
     let router = match (&parts.sink, keyring) {
         (Some(sink), Some(keyring)) if config.roles.has(Role::Api) => {
-            let (shared, table) = (Arc::clone(&parts.shared), Arc::clone(&parts.table));
+            let (shared, table) = (Arc::clone(&parts.shared), Arc::clone(&parts.views.table));
+            let replies = Arc::clone(&parts.views.replies);
             let changes = ChangeClient::new(Arc::clone(&shared), Arc::clone(&table), replies)?;
             streaming_hub_api::router(Api {
                 table: Arc::new(TableReader {

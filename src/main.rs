@@ -33,7 +33,10 @@ fn dispatch(command: &Command, sources: &Sources) -> anyhow::Result<()> {
         Command::Config(command) => show_config(command, sources),
         Command::Run(_) => hub::run(&logged(sources)?),
         Command::Topology(_) => print(&commands::topology(&logged(sources)?)?),
-        Command::Topics(TopicsCommand::Plan(_)) => print(&commands::topics_plan(&logged(sources)?)?),
+        Command::Topics(TopicsCommand::Plan(_)) => {
+            print(&commands::topics_plan(&logged(sources)?)?)
+        }
+        Command::Salt(salt) => print(&commands::salt(&logged(sources)?, salt)?),
         Command::Topics(TopicsCommand::Create(_)) => {
             print(&commands::topics_create(&logged(sources)?)?)
         }

@@ -63,11 +63,14 @@ fn ingest(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
         policy: settings::ingest(config)?,
         partitions: config.topics.partitions,
         message_bytes_max: parts.shared.topics.message_bytes_max(),
+        salting: Arc::clone(&parts.views.salting),
         metrics: Arc::clone(&parts.shared.metrics),
     });
     let spec = topology::ingest(settings.policy.follow.clone());
-    let factory: Factory<Ingest> = Box::new(move |_| Ingest::new(Arc::clone(&settings)));
-    let thread = prepare(spec, factory, Arc::new(AlwaysOpen), parts);
+    let factory: Factory<Ingest> = Arc::new(move |_| Ingest::new(Arc::clone(&settings)));
+    // Salts are among what the table's gate waits for.
+    let gate = Arc::clone(&parts.views.table) as Arc<dyn Gate>;
+    let thread = prepare(spec, factory, gate, parts);
     Ok(thread.start(Box::new(|address, notice| match notice {
         Notice::TenantMissing => tracing::warn!(
             topic = %address.task.topic,
@@ -79,15 +82,15 @@ fn ingest(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
 
 fn matching(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
     let settings = Arc::new(MatchSettings {
-        table: Arc::clone(&parts.table),
+        table: Arc::clone(&parts.views.table),
         retry_schedule: config.delivery.retry_schedule_ms.clone(),
         horizon_ms: i64::from(config.dedup.horizon_hours) * MS_PER_HOUR,
         partitions: config.topics.partitions,
         packed_bytes_max: parts.shared.topics.value_bytes_max(),
         metrics: Arc::clone(&parts.shared.metrics),
     });
-    let factory: Factory<Match> = Box::new(move |p| Match::new(Arc::clone(&settings), p));
-    let gate = Arc::clone(&parts.table) as Arc<dyn Gate>;
+    let factory: Factory<Match> = Arc::new(move |p| Match::new(Arc::clone(&settings), p));
+    let gate = Arc::clone(&parts.views.table) as Arc<dyn Gate>;
     let thread = prepare(topology::matching(), factory, gate, parts);
     Ok(thread.start(Box::new(|_, never| match never {}))?)
 }
@@ -97,15 +100,15 @@ fn delivery(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
     let (attempts, bytes) =
         (config.delivery.attempts_in_flight, config.delivery.attempt_bytes_in_flight);
     let settings = Arc::new(DeliverySettings {
-        table: Arc::clone(&parts.table),
+        table: Arc::clone(&parts.views.table),
         slots: Slots::new(attempts, bytes),
         entropy: Arc::clone(&parts.shared.entropy),
         retry_schedule: config.delivery.retry_schedule_ms.clone(),
         partitions: config.topics.partitions,
         metrics: Arc::clone(&parts.shared.metrics),
     });
-    let factory: Factory<Delivery> = Box::new(move |_| Delivery::new(Arc::clone(&settings)));
-    let gate = Arc::clone(&parts.table) as Arc<dyn Gate>;
+    let factory: Factory<Delivery> = Arc::new(move |_| Delivery::new(Arc::clone(&settings)));
+    let gate = Arc::clone(&parts.views.table) as Arc<dyn Gate>;
     let thread = prepare(topology::delivery(), factory, gate, parts);
     let metrics = Arc::clone(&parts.shared.metrics);
     let dispatcher = Dispatcher::new(Handle::current(), sink, thread.mailbox(), metrics);
@@ -116,8 +119,7 @@ fn registry(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
     let per_tenant = config.api.subscriptions_per_tenant;
     let limits = Limits { subscriptions_per_tenant: u32::try_from(per_tenant).unwrap_or(u32::MAX) };
     let metrics = Arc::clone(&parts.shared.metrics);
-    let factory: Factory<Registry> =
-        Box::new(move |_| Registry::new(limits, Arc::clone(&metrics)));
+    let factory: Factory<Registry> = Arc::new(move |_| Registry::new(limits, Arc::clone(&metrics)));
     let thread = prepare(topology::registry(), factory, Arc::new(AlwaysOpen), parts);
     Ok(thread.start(Box::new(|_, never| match never {}))?)
 }

@@ -28,6 +28,7 @@ pub(super) const BOUNDS: &[(&str, i64, i64)] = &[
     ("runtime.max_poll_interval_ms", 1_000, 3_600_000),
     ("runtime.fetch_queue_kbytes", 64, 1_048_576),
     ("runtime.producer_queue_kbytes", 64, 2_097_152),
+    ("runtime.num_standby_replicas", 0, 100),
     ("runtime.watchdog_ms", 1_000, 3_600_000),
     ("runtime.block_cache_bytes", 1_048_576, 1_099_511_627_776),
     ("runtime.memtable_bytes", 1_048_576, 1_099_511_627_776),

@@ -21,6 +21,7 @@ use streaming_hub_model::tenant::TenantId;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use crate::follower::View;
 use crate::kafka::offsets;
 use crate::shared::Shared;
 use crate::table::Table;
@@ -44,21 +45,31 @@ impl Replies {
         self.listening.store(listening, Ordering::Release);
     }
 
-    /// Takes one record of the replies topic.
-    pub(crate) fn take(&self, value: Option<&[u8]>) {
-        let Some(Ok(reply)) = value.map(serde_json::from_slice::<Reply>) else { return };
-        let waiting = self.waiting.lock().ok().and_then(|mut map| map.remove(&reply.change));
-        if let Some(waiting) = waiting {
-            let _ = waiting.send(reply.verdict);
-        }
-    }
-
     fn expect(self: &Arc<Self>, change: Uuid) -> Expected {
         let (sender, receiver) = oneshot::channel();
         if let Ok(mut map) = self.waiting.lock() {
             map.insert(change, sender);
         }
         Expected { replies: Arc::clone(self), change, receiver }
+    }
+}
+
+impl View for Replies {
+    fn topic(&self) -> Topic {
+        Topic::SubscriptionReplies
+    }
+
+    fn from_end(&self) -> bool {
+        true
+    }
+
+    fn take(&self, _: Option<&[u8]>, value: Option<&[u8]>) -> bool {
+        let Some(Ok(reply)) = value.map(serde_json::from_slice::<Reply>) else { return false };
+        let waiting = self.waiting.lock().ok().and_then(|mut map| map.remove(&reply.change));
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(reply.verdict);
+        }
+        true
     }
 }
 

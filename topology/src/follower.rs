@@ -1,6 +1,6 @@
-//! Reads the published topics that this instance needs whole (design 10): subscriptions from the
-//! beginning, registry replies from now on. By explicit assignment, read-committed, without a
-//! group. One thread, one consumer.
+//! Reads the published topics that this instance needs whole (design 10): subscriptions, owners and
+//! salts from the beginning, registry replies from now on. By explicit assignment, read-committed,
+//! without a group. One thread, one consumer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,11 @@ use rdkafka::{Offset, TopicPartitionList};
 use streaming_hub_model::time::UnixMillis;
 
 use crate::changes::Replies;
+use crate::instances::Owners;
 use crate::clock::Watch;
 use crate::kafka::{error, offsets};
 use crate::runtime::thread::Stop;
+use crate::salting::Salting;
 use crate::shared::Shared;
 use crate::table::Table;
 use crate::topics::Topic;
@@ -26,36 +28,75 @@ const CONFIRM: Duration = Duration::from_secs(2);
 /// How long a broken reader waits before it starts again.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// What a published topic becomes in memory.
+pub trait View: Send + Sync {
+    /// Its topic.
+    fn topic(&self) -> Topic;
+
+    /// Whether only what is written from now on matters.
+    fn from_end(&self) -> bool {
+        false
+    }
+
+    /// Takes one record. Answers whether it could be read.
+    fn take(&self, key: Option<&[u8]>, value: Option<&[u8]>) -> bool;
+
+    /// Everything below `position` of a partition has been taken.
+    fn advance(&self, partition: i32, position: i64) {
+        let _ = (partition, position);
+    }
+}
+
 /// The thread that follows the published topics.
 pub struct Follower {
     shared: Arc<Shared>,
     watermarks: Arc<BaseConsumer>,
+    /// Told when all views have reached their topics' ends.
     table: Arc<Table>,
     replies: Arc<Replies>,
+    views: Vec<(String, Arc<dyn View>)>,
     stop: Stop,
-    subscriptions: String,
-    answers: String,
 }
 
-/// The topic's ends at a moment: once passed, the table is current as of then.
+/// The views that follow topics from their beginning.
+pub struct Views {
+    /// Subscriptions.
+    pub table: Arc<Table>,
+    /// Decisions that somebody waits for.
+    pub replies: Arc<Replies>,
+    /// Who runs which task.
+    pub owners: Arc<Owners>,
+    /// Which tenants are salted.
+    pub salting: Arc<Salting>,
+}
+
+type Partition = (String, i32);
+
+/// Where the topics ended at a moment: once passed, the views are current as of then.
 struct Marks {
     at: UnixMillis,
-    ends: Vec<i64>,
+    ends: Vec<(Partition, i64)>,
 }
 
 impl Follower {
-    /// A follower that feeds `table` and `replies`.
+    /// A follower that feeds these views.
     #[must_use]
     pub fn new(
         shared: Arc<Shared>,
         watermarks: Arc<BaseConsumer>,
-        table: Arc<Table>,
-        replies: Arc<Replies>,
+        views: &Views,
         stop: Stop,
     ) -> Self {
-        let subscriptions = Topic::Subscriptions.name(&shared.application);
-        let answers = Topic::SubscriptionReplies.name(&shared.application);
-        Self { shared, watermarks, table, replies, stop, subscriptions, answers }
+        let all: [Arc<dyn View>; 4] = [
+            Arc::clone(&views.table) as _,
+            Arc::clone(&views.replies) as _,
+            Arc::clone(&views.owners) as _,
+            Arc::clone(&views.salting) as _,
+        ];
+        let named = all.into_iter().map(|view| (view.topic().name(&shared.application), view));
+        let views_by_name = named.collect();
+        let (table, replies) = (Arc::clone(&views.table), Arc::clone(&views.replies));
+        Self { shared, watermarks, table, replies, views: views_by_name, stop }
     }
 
     /// Follows until the stop.
@@ -80,30 +121,38 @@ impl Follower {
         result
     }
 
-    /// Where each partition is read from: the table where it stands, replies from their end.
-    fn start(&self) -> KafkaResult<TopicPartitionList> {
-        let mut list = TopicPartitionList::new();
-        let asked = self.table_partitions();
-        let low = offsets::low_watermarks(&self.watermarks, &asked)?;
-        for ((topic, partition), low) in asked.into_iter().zip(low) {
-            let from = self.table.position(partition).max(low);
-            list.add_partition_offset(topic, partition, Offset::Offset(from))?;
-        }
-        let end = offsets::high_watermarks(&self.watermarks, &[(&self.answers, 0)])?;
-        list.add_partition_offset(&self.answers, 0, Offset::Offset(end[0]))?;
-        Ok(list)
+    /// The partitions of all views that are read from their beginning, or of the others.
+    fn partitions(&self, from_end: bool) -> Vec<(&str, i32)> {
+        let wanted = self.views.iter().filter(|(_, view)| view.from_end() == from_end);
+        wanted
+            .flat_map(|(name, view)| {
+                let count = view.topic().partitions(&self.shared.topics);
+                (0..count).map(|partition| (name.as_str(), partition))
+            })
+            .collect()
     }
 
-    fn table_partitions(&self) -> Vec<(&str, i32)> {
-        (0..self.shared.topics.partitions).map(|p| (self.subscriptions.as_str(), p)).collect()
+    /// Where each partition is read from.
+    fn start(&self) -> KafkaResult<TopicPartitionList> {
+        let mut list = TopicPartitionList::new();
+        let asked = self.partitions(false);
+        let low = offsets::low_watermarks(&self.watermarks, &asked)?;
+        for ((topic, partition), low) in asked.into_iter().zip(low) {
+            list.add_partition_offset(topic, partition, Offset::Offset(low))?;
+        }
+        let asked = self.partitions(true);
+        let end = offsets::high_watermarks(&self.watermarks, &asked)?;
+        for ((topic, partition), end) in asked.into_iter().zip(end) {
+            list.add_partition_offset(topic, partition, Offset::Offset(end))?;
+        }
+        Ok(list)
     }
 
     fn read(&self, consumer: &BaseConsumer) -> KafkaResult<()> {
         let mut marks = self.marks()?;
         let mut asked = Watch::start();
         while !self.stop.is_requested() {
-            let first = consumer.poll(POLL);
-            let mut next = first;
+            let mut next = consumer.poll(POLL);
             let mut count = 0;
             while let Some(message) = next {
                 self.take(message)?;
@@ -111,13 +160,16 @@ impl Follower {
                 next = if count < 1_000 { consumer.poll(Duration::ZERO) } else { None };
             }
             // Positions pass transaction markers, which bring no record.
-            for element in consumer.position()?.elements_for_topic(&self.subscriptions) {
-                if let Offset::Offset(position) = element.offset() {
-                    self.table.advance(element.partition(), position);
+            let positions = consumer.position()?;
+            for element in positions.elements() {
+                if let (Offset::Offset(position), Some(view)) =
+                    (element.offset(), self.view(element.topic()))
+                {
+                    view.advance(element.partition(), position);
                 }
             }
             self.table.announce();
-            if self.table.has_reached(&marks.ends) {
+            if reached(&positions, &marks) {
                 self.table.confirm(marks.at);
                 self.shared.metrics.table(self.table.len());
                 if asked.elapsed() > CONFIRM {
@@ -131,8 +183,14 @@ impl Follower {
 
     fn marks(&self) -> KafkaResult<Marks> {
         let at = self.shared.clock.now();
-        let ends = offsets::high_watermarks(&self.watermarks, &self.table_partitions())?;
-        Ok(Marks { at, ends })
+        let asked = self.partitions(false);
+        let ends = offsets::high_watermarks(&self.watermarks, &asked)?;
+        let owned = asked.into_iter().map(|(topic, partition)| (topic.to_owned(), partition));
+        Ok(Marks { at, ends: owned.zip(ends).collect() })
+    }
+
+    fn view(&self, topic: &str) -> Option<&dyn View> {
+        self.views.iter().find(|(name, _)| name == topic).map(|(_, view)| &**view)
     }
 
     fn take(&self, message: KafkaResult<rdkafka::message::BorrowedMessage<'_>>) -> KafkaResult<()> {
@@ -140,18 +198,25 @@ impl Follower {
             Ok(message) => message,
             Err(error) => return failed(error),
         };
-        if message.topic() == self.answers {
-            self.replies.take(message.payload());
-            return Ok(());
-        }
-        if !self.table.take(message.key(), message.payload()) {
+        let Some(view) = self.view(message.topic()) else { return Ok(()) };
+        if !view.take(message.key(), message.payload()) {
             tracing::warn!(topic = message.topic(), partition = message.partition(), offset =
-                message.offset(), "a subscription record that does not parse is skipped");
-            self.shared.metrics.unreadable("table");
+                message.offset(), "a record that does not parse is skipped");
+            self.shared.metrics.unreadable("follower");
         }
-        self.table.advance(message.partition(), message.offset() + 1);
+        view.advance(message.partition(), message.offset() + 1);
         Ok(())
     }
+}
+
+/// Whether every partition has passed its mark; an empty one has no position and needs none.
+fn reached(positions: &TopicPartitionList, marks: &Marks) -> bool {
+    marks.ends.iter().all(|((topic, partition), end)| {
+        *end == 0
+            || positions.find_partition(topic, *partition).is_some_and(|element| {
+                matches!(element.offset(), Offset::Offset(position) if position >= *end)
+            })
+    })
 }
 
 fn failed(error: KafkaError) -> KafkaResult<()> {

@@ -2,8 +2,12 @@
 //! transactional id; and the layout of the partitioned topics, recorded when they are made
 //! (design 16). Compacted; written within the transaction of the task that it speaks of.
 
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
 use serde::{Deserialize, Serialize};
 
+use crate::follower::View;
 use crate::runtime::mailbox::TaskId;
 use crate::runtime::processor::{Output, Outputs};
 use crate::runtime::spec::SubTopology;
@@ -43,6 +47,43 @@ pub struct Owner {
 #[must_use]
 pub fn key(sub_topology: &str, task: &TaskId) -> String {
     format!("task/{sub_topology}/{}/{}", task.topic, task.partition)
+}
+
+/// This instance's copy of who runs which task.
+#[derive(Debug, Default)]
+pub struct Owners {
+    by_key: RwLock<HashMap<String, Owner>>,
+}
+
+impl Owners {
+    /// Who ran a task last.
+    #[must_use]
+    pub fn of(&self, sub_topology: &str, task: &TaskId) -> Option<Owner> {
+        let map = self.by_key.read().unwrap_or_else(PoisonError::into_inner);
+        map.get(&key(sub_topology, task)).cloned()
+    }
+}
+
+impl View for Owners {
+    fn topic(&self) -> Topic {
+        Topic::Instances
+    }
+
+    fn take(&self, key: Option<&[u8]>, value: Option<&[u8]>) -> bool {
+        let Some(Ok(key)) = key.map(std::str::from_utf8) else { return false };
+        let mut map = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        match value.map(serde_json::from_slice::<Owner>) {
+            None => {
+                map.remove(key);
+            }
+            Some(Ok(owner)) => {
+                map.insert(key.to_owned(), owner);
+            }
+            // The layout is not an owner.
+            Some(Err(_)) => return key == LAYOUT_KEY,
+        }
+        true
+    }
 }
 
 /// Says that `task` is this instance's.

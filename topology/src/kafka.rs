@@ -6,6 +6,7 @@ pub mod client;
 pub mod error;
 pub(crate) mod ffi;
 pub(crate) mod membership;
+pub(crate) mod group;
 pub(crate) mod logs;
 pub(crate) mod offsets;
 pub(crate) mod session_clients;

@@ -11,6 +11,7 @@ pub mod kafka;
 pub mod metrics;
 pub mod processors;
 pub mod runtime;
+pub mod salting;
 pub mod shared;
 pub mod stores;
 pub mod table;

@@ -2,7 +2,7 @@
 //! class; never a tenant, a URL or an id.
 
 use prometheus::{
-    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
 /// Typed access to the counters.
@@ -29,6 +29,10 @@ pub struct Metrics {
     unreadable: IntCounterVec,
     changes: IntCounterVec,
     table_subscriptions: IntGauge,
+    lag: IntGaugeVec,
+    stalled: IntGaugeVec,
+    standby_copies: IntGaugeVec,
+    standby_lag: IntGaugeVec,
 }
 
 /// Upper bounds of latency buckets, seconds.
@@ -53,6 +57,13 @@ impl Maker<'_> {
     fn counters(&self, name: &str, help: &str, label: &str) -> prometheus::Result<IntCounterVec> {
         let opts = Opts::new(format!("streaming_hub_{name}"), help);
         let metric = IntCounterVec::new(opts, &[label])?;
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    fn gauges(&self, name: &str, help: &str, label: &str) -> prometheus::Result<IntGaugeVec> {
+        let opts = Opts::new(format!("streaming_hub_{name}"), help);
+        let metric = IntGaugeVec::new(opts, &[label])?;
         self.0.register(Box::new(metric.clone()))?;
         Ok(metric)
     }
@@ -116,6 +127,22 @@ impl Metrics {
             )?,
             changes: m.counters("changes_total", "Subscription changes decided", "decision")?,
             table_subscriptions: m.gauge("subscriptions_count", "Subscriptions in the table")?,
+            lag: m.gauges("lag_records", "Records not read yet", "sub_topology")?,
+            standby_copies: m.gauges(
+                "standby_copies_count",
+                "Warm copies of stores of tasks that run elsewhere",
+                "sub_topology",
+            )?,
+            standby_lag: m.gauges(
+                "standby_lag_records",
+                "Records that warm copies have not read yet",
+                "sub_topology",
+            )?,
+            stalled: m.gauges(
+                "stalled_tasks_count",
+                "Tasks whose log grows while their position stands",
+                "sub_topology",
+            )?,
         })
     }
 
@@ -191,6 +218,17 @@ impl Metrics {
 
     pub(crate) fn change(&self, decision: &str) {
         self.changes.with_label_values(&[decision]).inc();
+    }
+
+    pub(crate) fn lag(&self, sub_topology: &str, records: i64, stalled: i64) {
+        self.lag.with_label_values(&[sub_topology]).set(records);
+        self.stalled.with_label_values(&[sub_topology]).set(stalled);
+    }
+
+    pub(crate) fn standby(&self, sub_topology: &str, copies: usize, lag: i64) {
+        let copies = i64::try_from(copies).unwrap_or(i64::MAX);
+        self.standby_copies.with_label_values(&[sub_topology]).set(copies);
+        self.standby_lag.with_label_values(&[sub_topology]).set(lag);
     }
 
     pub(crate) fn table(&self, subscriptions: usize) {

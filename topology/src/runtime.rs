@@ -8,6 +8,7 @@ pub mod processor;
 pub mod restore;
 pub mod session;
 pub mod spec;
+pub(crate) mod standby;
 pub mod status;
 pub mod task;
 pub mod thread;

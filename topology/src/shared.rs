@@ -28,6 +28,8 @@ pub struct Shared {
     pub topics: TopicSettings,
     /// Where sources are read from on the very first start; earliest when absent.
     pub start_at: Option<UnixMillis>,
+    /// On how many other instances a warm copy of each store is kept.
+    pub standby_replicas: usize,
     /// Commit cadence.
     pub commit: CommitSettings,
     /// Opens the tasks' stores.

@@ -16,7 +16,9 @@ use streaming_hub_model::tenant::TenantId;
 use streaming_hub_model::time::UnixMillis;
 use tokio::sync::Notify;
 
+use crate::follower::View;
 use crate::runtime::thread::Gate;
+use crate::topics::Topic;
 
 /// How long the table may go without being confirmed current before tasks pause, milliseconds.
 const CONFIRMED_MS: u64 = 10_000;
@@ -118,7 +120,7 @@ impl Table {
     }
 
     /// Takes a record: a subscription, or its end. Answers whether it could be read.
-    pub(crate) fn take(&self, key: Option<&[u8]>, value: Option<&[u8]>) -> bool {
+    pub fn take(&self, key: Option<&[u8]>, value: Option<&[u8]>) -> bool {
         let id = key.and_then(|key| std::str::from_utf8(key).ok());
         let Some(id) = id.and_then(|text| SubscriptionId::parse(text).ok()) else { return false };
         let new = match value.map(serde_json::from_slice::<Subscription>) {
@@ -132,7 +134,7 @@ impl Table {
     }
 
     /// Everything below `position` of a partition has been taken.
-    pub(crate) fn advance(&self, partition: i32, position: i64) {
+    pub fn advance(&self, partition: i32, position: i64) {
         let slot = usize::try_from(partition).ok().and_then(|index| self.positions.get(index));
         if let Some(slot) = slot {
             slot.fetch_max(position, Ordering::AcqRel);
@@ -140,12 +142,12 @@ impl Table {
     }
 
     /// Tells those who wait that the table moved.
-    pub(crate) fn announce(&self) {
+    pub fn announce(&self) {
         self.moved.notify_waiters();
     }
 
     /// The table had reached the topic's end as of `at`.
-    pub(crate) fn confirm(&self, at: UnixMillis) {
+    pub fn confirm(&self, at: UnixMillis) {
         self.confirmed.fetch_max(at.0, Ordering::AcqRel);
     }
 
@@ -162,6 +164,20 @@ impl Table {
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Rows> {
         self.rows.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl View for Table {
+    fn topic(&self) -> Topic {
+        Topic::Subscriptions
+    }
+
+    fn take(&self, key: Option<&[u8]>, value: Option<&[u8]>) -> bool {
+        self.take(key, value)
+    }
+
+    fn advance(&self, partition: i32, position: i64) {
+        self.advance(partition, position);
     }
 }
 

@@ -30,6 +30,8 @@ pub enum Topic {
     Subscriptions,
     /// Who owns which task, and the layout of the partitioned topics.
     Instances,
+    /// Which tenants are spread over all partitions, and since when.
+    Salts,
 }
 
 /// How many retry tiers there are: one for each back-off step but the first.
@@ -124,6 +126,7 @@ impl Topic {
             Self::SubscriptionReplies,
             Self::Subscriptions,
             Self::Instances,
+            Self::Salts,
         ]
         .into_iter()
         .chain(retries)
@@ -144,7 +147,8 @@ impl Topic {
             Self::SubscriptionReplies => 8,
             Self::Subscriptions => 9,
             Self::Instances => 10,
-            Self::Retry(tier) => 10 + usize::from(tier),
+            Self::Salts => 11,
+            Self::Retry(tier) => 11 + usize::from(tier),
         }
     }
 
@@ -165,7 +169,8 @@ impl Topic {
             | Self::Quarantine
             | Self::SubscriptionReplies
             | Self::Subscriptions
-            | Self::Instances => Kind::Published,
+            | Self::Instances
+            | Self::Salts => Kind::Published,
         }
     }
 
@@ -179,7 +184,7 @@ impl Topic {
     #[must_use]
     pub fn partitions(self, settings: &TopicSettings) -> i32 {
         match self {
-            Self::SubscriptionReplies | Self::Instances => 1,
+            Self::SubscriptionReplies | Self::Instances | Self::Salts => 1,
             _ => settings.partitions,
         }
     }
@@ -187,9 +192,11 @@ impl Topic {
     fn cleanup(self, settings: &TopicSettings) -> Cleanup {
         match self {
             Self::IngestRepartition | Self::SubscriptionChanges => Cleanup::Keep,
-            Self::Deliveries | Self::Retry(_) | Self::Subscriptions | Self::Instances => {
-                Cleanup::Compact
-            }
+            Self::Deliveries
+            | Self::Retry(_)
+            | Self::Subscriptions
+            | Self::Instances
+            | Self::Salts => Cleanup::Compact,
             Self::Dedup => Cleanup::Delete(settings.dedup_horizon_hours + DEDUP_OUTAGE_HOURS),
             Self::Inbox => Cleanup::Delete(settings.inbox_hours),
             Self::Quarantine => Cleanup::Delete(settings.quarantine_hours),
@@ -239,6 +246,7 @@ impl fmt::Display for Topic {
             Self::SubscriptionReplies => "subscription-replies",
             Self::Subscriptions => "subscriptions",
             Self::Instances => "instances",
+            Self::Salts => "salts",
         })
     }
 }
@@ -265,9 +273,9 @@ mod tests {
     fn every_topic_has_a_number_and_a_name_of_its_own() {
         let mut numbers: Vec<_> = Topic::all().map(Topic::index).collect();
         numbers.sort_unstable();
-        assert_eq!(numbers, (0..22).collect::<Vec<_>>());
+        assert_eq!(numbers, (0..23).collect::<Vec<_>>());
         let names: std::collections::HashSet<_> = Topic::all().map(|t| t.name("hub")).collect();
-        assert_eq!(names.len(), 22);
+        assert_eq!(names.len(), 23);
         assert!(names.contains("hub-retry-01") && names.contains("hub-retry-11"));
     }
 

@@ -12,11 +12,14 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
 use rdkafka::producer::{BaseRecord, Producer};
 use rdkafka::{Offset, TopicPartitionList};
+use streaming_hub_model::tenant::TenantId;
+use streaming_hub_model::time::UnixMillis;
 
 use super::client::KafkaSettings;
 use super::offsets;
 use crate::clock::Watch;
 use crate::instances::{LAYOUT_KEY, Layout};
+use crate::salting::SaltRecord;
 use crate::topics::{Topic, TopicSettings};
 
 /// How long one administrative request may take.
@@ -242,12 +245,18 @@ impl Administrator {
 
     /// The recorded layout.
     fn layout(&self) -> Result<Option<Layout>, Error> {
-        let name = self.name(Topic::Instances);
+        let found = self.latest(Topic::Instances, LAYOUT_KEY.as_bytes())?;
+        Ok(found.and_then(|value| serde_json::from_slice(&value).ok()))
+    }
+
+    /// The last value of a key in a small published topic of one partition.
+    fn latest(&self, topic: Topic, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let name = self.name(topic);
         let asked = [(name.as_str(), 0)];
         let low = offsets::low_watermarks(&self.reader, &asked)?[0];
-        // What is recorded was written by an idempotent producer: the stable end is the end.
+        // The stable end: what is looked for was written outside of transactions.
         let high = offsets::high_watermarks(&self.reader, &asked)?[0];
-        let mut layout = None;
+        let mut found = None;
         if low >= high {
             return Ok(None);
         }
@@ -259,8 +268,8 @@ impl Administrator {
         while position < high && watch.elapsed() < SETTLE {
             if let Some(message) = self.reader.poll(Duration::from_millis(20)) {
                 let message = message?;
-                if message.key() == Some(LAYOUT_KEY.as_bytes()) {
-                    layout = message.payload().and_then(|v| serde_json::from_slice(v).ok());
+                if message.key() == Some(key) {
+                    found = message.payload().map(<[u8]>::to_vec);
                 }
             }
             let positions = self.reader.position()?;
@@ -270,19 +279,43 @@ impl Administrator {
             }
         }
         self.reader.unassign()?;
-        Ok(layout)
+        Ok(found)
     }
 
     fn record_layout(&self) -> Result<(), Error> {
-        let client_id = format!("{}-admin", self.topics.application);
-        let producer: rdkafka::producer::BaseProducer = self.kafka.producer(&client_id).create()?;
         let layout = Layout { partitions: self.topics.partitions };
         let value = serde_json::to_vec(&layout).unwrap_or_default();
-        let name = self.name(Topic::Instances);
-        let record = BaseRecord::to(&name).partition(0).key(LAYOUT_KEY).payload(&value);
+        self.write(Topic::Instances, LAYOUT_KEY.as_bytes(), &value)
+    }
+
+    fn write(&self, topic: Topic, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let client_id = format!("{}-admin", self.topics.application);
+        let producer: rdkafka::producer::BaseProducer = self.kafka.producer(&client_id).create()?;
+        let name = self.name(topic);
+        let record = BaseRecord::to(&name).partition(0).key(key).payload(value);
         producer.send(record).map_err(|(error, _)| error)?;
         producer.flush(REQUEST)?;
         Ok(())
+    }
+
+    /// Since when a tenant is salted, if it is.
+    ///
+    /// # Errors
+    /// When Kafka does not answer.
+    pub fn salted(&self, tenant: &TenantId) -> Result<Option<UnixMillis>, Error> {
+        let found = self.latest(Topic::Salts, tenant.as_str().as_bytes())?;
+        let record = found.and_then(|value| serde_json::from_slice::<SaltRecord>(&value).ok());
+        Ok(record.map(|record| record.since))
+    }
+
+    /// Records that a tenant is salted from a moment on, which must lie in the future by more than
+    /// instances take to hear of it.
+    ///
+    /// # Errors
+    /// When Kafka refuses.
+    pub fn salt(&self, tenant: &TenantId, since: UnixMillis) -> Result<(), Error> {
+        let value = serde_json::to_vec(&SaltRecord { since }).unwrap_or_default();
+        self.write(Topic::Salts, tenant.as_str().as_bytes(), &value)
     }
 
     /// Deletes what lies below these positions of queues (design 10).

@@ -7,20 +7,25 @@ use std::time::Duration;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
+use rdkafka::producer::{BaseProducer, Producer};
 use rdkafka::{Offset, TopicPartitionList};
 use streaming_hub_model::time::UnixMillis;
 
 use super::error::Error;
-use super::{ffi, offsets, record};
+use super::{ffi, group, offsets, record};
+use crate::instances::Owners;
 use crate::runtime::clients::{Ends, Logs, TakeLog};
 use crate::runtime::mailbox::TaskId;
 use crate::runtime::spec::SubTopology;
+use crate::runtime::thread::Outside;
 use crate::shared::Shared;
 
 /// How long one question for a stable position waits before the task's end is looked for again.
 const STABLE_WAIT: Duration = Duration::from_secs(1);
 /// How long a question about offsets may take.
 const ANSWER: Duration = Duration::from_secs(5);
+/// How long ending a predecessor's transaction may take.
+const END_TRANSACTION: Duration = Duration::from_secs(10);
 /// How long a poll waits for a record.
 const POLL: Duration = Duration::from_millis(5);
 
@@ -28,18 +33,41 @@ const POLL: Duration = Duration::from_millis(5);
 pub(crate) struct KafkaLogs {
     consumer: BaseConsumer,
     watermarks: Arc<BaseConsumer>,
+    owners: Arc<Owners>,
+    shared: Arc<Shared>,
+    sub_topology: &'static str,
+    group: String,
 }
 
 impl KafkaLogs {
     /// A reader that may ask for positions of the sub-topology's group.
     pub(crate) fn open(
         spec: &SubTopology,
-        shared: &Shared,
-        watermarks: Arc<BaseConsumer>,
+        shared: &Arc<Shared>,
+        outside: &Outside,
     ) -> Result<Self, KafkaError> {
         let group = spec.group(&shared.application);
         let config = shared.kafka.assigned_reader(&format!("{group}-restore"), &group);
-        Ok(Self { consumer: config.create()?, watermarks })
+        Ok(Self {
+            consumer: config.create()?,
+            watermarks: Arc::clone(&outside.watermarks),
+            owners: Arc::clone(&outside.owners),
+            shared: Arc::clone(shared),
+            sub_topology: spec.name,
+            group,
+        })
+    }
+
+    /// The group of the sub-topology as its coordinator knows it.
+    pub(crate) fn group(&self) -> Result<group::Group, KafkaError> {
+        group::describe(&self.consumer, &self.group)
+    }
+
+    /// Ends the transaction of a producer that nobody runs any more.
+    fn end_transaction(&self, transactional_id: &str) -> Result<(), KafkaError> {
+        let config = self.shared.kafka.transactional(transactional_id);
+        let producer: BaseProducer = config.create()?;
+        producer.init_transactions(END_TRANSACTION)
     }
 }
 
@@ -47,6 +75,24 @@ impl Logs for KafkaLogs {
     fn committed(&mut self, task: &TaskId) -> Result<Option<(i64, String)>, Error> {
         offsets::committed(&self.consumer, &task.topic, task.partition, STABLE_WAIT)
             .map_err(|error| Error::of(&error))
+    }
+
+    fn end_predecessor(&mut self, task: &TaskId) {
+        let Some(owner) = self.owners.of(self.sub_topology, task) else { return };
+        if owner.instance == self.shared.instance {
+            return;
+        }
+        let gone = self
+            .group()
+            .is_ok_and(|group| !group.members.contains(&owner.transactional_id));
+        if !gone {
+            return;
+        }
+        match self.end_transaction(&owner.transactional_id) {
+            Ok(()) => tracing::info!(%task, predecessor = owner.instance,
+                "ended the transaction that the task's last owner left behind"),
+            Err(error) => tracing::warn!(%task, %error, "ending a predecessor's transaction"),
+        }
     }
 
     fn ends(&mut self, asked: &[(&str, i32)]) -> Result<Vec<Ends>, Error> {

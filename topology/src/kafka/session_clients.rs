@@ -10,7 +10,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use streaming_hub_model::follow::Followed;
 
 use super::error::Error;
-use super::ffi;
+use super::{ffi, group};
 use super::membership::{self, Membership};
 use super::offsets;
 use super::record;
@@ -25,6 +25,8 @@ use crate::shared::Shared;
 
 /// How long the list of topics may take.
 const METADATA: Duration = Duration::from_secs(10);
+/// How long after joining the group's assignment is looked at.
+const SETTLED: Duration = Duration::from_secs(3);
 /// How long leaving the group may take.
 const LEAVE: Duration = Duration::from_secs(5);
 
@@ -35,6 +37,10 @@ pub(crate) struct KafkaClients {
     transactor: Transactor,
     watermarks: Arc<BaseConsumer>,
     guard: Guard,
+    source: Source,
+    topics: Vec<String>,
+    group: String,
+    joined: Watch,
 }
 
 impl Drop for KafkaClients {
@@ -56,7 +62,8 @@ impl KafkaClients {
         let transactor = guard.watched(|| {
             Transactor::new(&shared.kafka.transactional(&member), &shared.application)
         })?;
-        let config = shared.kafka.member(&spec.group(&shared.application), &member);
+        let group = spec.group(&shared.application);
+        let config = shared.kafka.member(&group, &member);
         let thread = std::thread::current();
         let consumer = membership::join(&config, move || thread.unpark())
             .map_err(|error| Error::Fatal(error.to_string()))?;
@@ -64,9 +71,26 @@ impl KafkaClients {
             shared.status.joined(spec.name);
         }
         let topics = spec.source.subscription(&shared.application);
-        let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-        consumer.subscribe(&topics).map_err(|error| Error::Fatal(error.to_string()))?;
-        Ok(Self { consumer, transactor, watermarks, guard })
+        let source = spec.source.clone();
+        let joined = Watch::start();
+        let mut own = Self { consumer, transactor, watermarks, guard, source, topics, group, joined };
+        own.subscribe()?;
+        Ok(own)
+    }
+
+    /// The partitions of the source that exist.
+    fn existing(&self) -> rdkafka::error::KafkaResult<Vec<(String, i32)>> {
+        let metadata = self.guard.watched(|| self.consumer.fetch_metadata(None, METADATA))?;
+        let is_source = |topic: &str| match &self.source {
+            Source::Facts(follow) => !matches!(follow.classify(topic), Followed::NotFollowed),
+            Source::Internal(_) => self.topics.iter().any(|own| own == topic),
+        };
+        let topics = metadata.topics().iter().filter(|topic| is_source(topic.name()));
+        let named = |topic: &rdkafka::metadata::MetadataTopic| {
+            let name = topic.name().to_owned();
+            topic.partitions().iter().map(|p| (name.clone(), p.id())).collect::<Vec<_>>()
+        };
+        Ok(topics.flat_map(named).collect())
     }
 
     /// Those of `tasks` that are really assigned.
@@ -124,8 +148,32 @@ impl Clients for KafkaClients {
         self.stop_fetching(tasks)
     }
 
-    fn leave(&mut self) {
+    fn misses_partitions(&mut self) -> bool {
+        if self.joined.elapsed() < SETTLED {
+            return false;
+        }
+        let looked = self.existing().and_then(|existing| {
+            let group = self.guard.watched(|| group::describe(&self.consumer, &self.group))?;
+            Ok(group.is_stable && existing.iter().any(|p| !group.assigned.contains_key(p)))
+        });
+        looked.unwrap_or_else(|error| {
+            tracing::debug!(%error, "looking for partitions that nobody has");
+            false
+        })
+    }
+
+    fn unsubscribe(&mut self) {
         self.consumer.unsubscribe();
+    }
+
+    fn subscribe(&mut self) -> Result<(), Error> {
+        let topics: Vec<&str> = self.topics.iter().map(String::as_str).collect();
+        self.joined = Watch::start();
+        self.consumer.subscribe(&topics).map_err(|error| Error::Fatal(error.to_string()))
+    }
+
+    fn leave(&mut self) {
+        self.unsubscribe();
         let watch = Watch::start();
         while watch.elapsed() < LEAVE {
             let _ = self.consumer.poll(Duration::from_millis(50));

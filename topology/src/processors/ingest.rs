@@ -16,6 +16,7 @@ use streaming_hub_state::State;
 
 use crate::metrics::Metrics;
 use crate::runtime::processor::{Error, Output, Processor, Record, Step};
+use crate::salting::Salting;
 use crate::topics::Topic;
 
 /// Bytes that framing and the hub's own headers take at the most in an internal record.
@@ -36,6 +37,8 @@ pub struct IngestSettings {
     pub partitions: i32,
     /// Largest record of an internal topic, bytes.
     pub message_bytes_max: usize,
+    /// Which tenants are spread over all partitions.
+    pub salting: Arc<Salting>,
     /// Counters.
     pub metrics: Arc<Metrics>,
 }
@@ -82,7 +85,7 @@ impl Ingest {
             partition: routing::route(
                 envelope.tenant,
                 envelope.id,
-                None,
+                self.settings.salting.since(envelope.tenant),
                 partitions.unsigned_abs(),
             ),
             key: Some(envelope.tenant.as_bytes()),

@@ -69,6 +69,24 @@ pub trait Clients {
     /// When the client refuses.
     fn release(&mut self, tasks: &[TaskId]) -> Result<(), Error>;
 
+    /// Whether a partition of the source belongs to nobody although this member has been in its
+    /// group for a while: what static membership does not notice (design 7).
+    fn misses_partitions(&mut self) -> bool {
+        false
+    }
+
+    /// Gives everything back and waits for the group to have taken it; [`Clients::subscribe`]
+    /// comes next.
+    fn unsubscribe(&mut self) {}
+
+    /// Joins the group again after [`Clients::unsubscribe`].
+    ///
+    /// # Errors
+    /// When the client refuses.
+    fn subscribe(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Leaves the group at once instead of after a session time-out (design 7).
     fn leave(&mut self);
 
@@ -120,6 +138,12 @@ pub trait Logs {
     /// # Errors
     /// [`Error::Retry`] while a transaction on it is pending.
     fn committed(&mut self, task: &TaskId) -> Result<Option<(i64, String)>, Error>;
+
+    /// Ends the pending transaction of the task's last owner, if that owner is gone from the
+    /// group; otherwise the broker does it, 10 to 20 s later (design 2).
+    fn end_predecessor(&mut self, task: &TaskId) {
+        let _ = task;
+    }
 
     /// The ends of these partitions.
     ///

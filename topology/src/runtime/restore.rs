@@ -3,8 +3,9 @@
 //! restore to that mark. It runs beside the stream thread, so that a task that restores never holds
 //! up one that runs.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_state::{Checkpoint, State};
@@ -22,6 +23,8 @@ use crate::topics::Topic;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// Records between two looks at the clock and the task's fate.
 const BATCH: usize = 1_000;
+/// How long a standby copy may take to close.
+const COPY_CLOSES: Duration = Duration::from_secs(10);
 /// How often progress is logged, milliseconds.
 const PROGRESS_MS: u64 = 5_000;
 /// A checkpoint older than half of this is rebuilt (design 13): `delete.retention.ms`.
@@ -62,22 +65,57 @@ impl From<ClientError> for Error {
     }
 }
 
-/// The incarnation that each task of a thread has now; absent when it has none.
+/// Who has a task's store in this instance: an incarnation of the task (design 6), its standby
+/// copy, or nobody. A copy gives way as soon as an incarnation wants the store.
 #[derive(Clone, Default)]
-pub struct Incarnations(Arc<Mutex<HashMap<TaskId, u64>>>);
+pub struct Incarnations(Arc<(Mutex<Holders>, Condvar)>);
+
+#[derive(Default)]
+struct Holders {
+    current: HashMap<TaskId, u64>,
+    copies: HashSet<TaskId>,
+}
 
 impl Incarnations {
+    fn with<R>(&self, change: impl FnOnce(&mut Holders) -> R) -> R {
+        let result = change(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner));
+        self.0.1.notify_all();
+        result
+    }
+
     pub(crate) fn set(&self, task: &TaskId, incarnation: Option<u64>) {
-        if let Ok(mut map) = self.0.lock() {
-            match incarnation {
-                Some(number) => map.insert(task.clone(), number),
-                None => map.remove(task),
-            };
-        }
+        self.with(|holders| match incarnation {
+            Some(number) => holders.current.insert(task.clone(), number),
+            None => holders.current.remove(task),
+        });
     }
 
     pub(crate) fn is_current(&self, task: &TaskId, incarnation: u64) -> bool {
-        self.0.lock().is_ok_and(|map| map.get(task) == Some(&incarnation))
+        self.with(|holders| holders.current.get(task) == Some(&incarnation))
+    }
+
+    /// Whether the task runs here, or is to.
+    pub(crate) fn is_active(&self, task: &TaskId) -> bool {
+        self.with(|holders| holders.current.contains_key(task))
+    }
+
+    /// Takes the store for a standby copy, unless an incarnation has or wants it.
+    pub(crate) fn take_for_copy(&self, task: &TaskId) -> bool {
+        self.with(|holders| {
+            !holders.current.contains_key(task) && holders.copies.insert(task.clone())
+        })
+    }
+
+    /// The standby copy is closed.
+    pub(crate) fn copy_closed(&self, task: &TaskId) {
+        self.with(|holders| holders.copies.remove(task));
+    }
+
+    /// Waits until no standby copy has the store, at most so long.
+    pub(crate) fn wait_for_copy(&self, task: &TaskId, at_most: Duration) {
+        let holders = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = |holders: &mut Holders| holders.copies.contains(task);
+        drop(self.0.1.wait_timeout_while(holders, at_most, held));
     }
 }
 
@@ -117,11 +155,49 @@ pub trait Restores<P: Processor> {
 }
 
 /// One topic partition that a store is a view of.
-struct Part {
-    topic: Topic,
-    name: String,
-    next: i64,
-    high: i64,
+pub(crate) struct Part {
+    pub(crate) topic: Topic,
+    pub(crate) name: String,
+    pub(crate) next: i64,
+    pub(crate) high: i64,
+}
+
+/// From where each restored topic is read into `state`, and to where; `None` when the store does
+/// not fit the topics any more and has to be rebuilt.
+pub(crate) fn parts_of(
+    spec: &SubTopology,
+    shared: &Shared,
+    task: &TaskId,
+    state: &State,
+    logs: &mut impl Logs,
+) -> Result<Option<Vec<Part>>, Error> {
+    let partition = task.partition;
+    let names: Vec<String> = spec.restores.iter().map(|t| t.name(&shared.application)).collect();
+    let asked: Vec<(&str, i32)> = names.iter().map(|n| (n.as_str(), partition)).collect();
+    let ends = logs.ends(&asked)?;
+    let checkpoint = state.checkpoint()?;
+    let now = shared.clock.now().0;
+    let stale = checkpoint.as_ref().is_some_and(|c| c.is_stale(now, DELETE_RETENTION_MS));
+    let mut parts = Vec::with_capacity(names.len());
+    for ((topic, name), Ends { low, high }) in spec.restores.iter().zip(names).zip(ends) {
+        let stored =
+            checkpoint.as_ref().and_then(|c| c.positions.get(&(name.clone(), partition)).copied());
+        let next = stored.unwrap_or(low);
+        let unusable = next < low || next > high || (stale && next < high);
+        if stored.is_some() && unusable {
+            tracing::warn!(%task, topic = name, checkpoint = next, log_start = low, log_end = high,
+                stale, "local store is rebuilt from Kafka");
+            return Ok(None);
+        }
+        parts.push(Part { topic: *topic, name, next, high });
+    }
+    Ok(Some(parts))
+}
+
+/// The checkpoint of a store that was read up to these parts' next offsets.
+pub(crate) fn checkpoint_of(parts: &[Part], partition: i32, now: UnixMillis) -> Checkpoint {
+    let position = |part: &Part| ((part.name.clone(), partition), part.next);
+    Checkpoint { positions: parts.iter().map(position).collect(), stamped_at_ms: now.0 }
 }
 
 /// One restore.
@@ -147,6 +223,7 @@ impl<L: Logs> Restore<'_, L> {
     /// See [`Error`].
     pub fn run<P: Processor>(&mut self, mut processor: P) -> Result<(Live<P>, i64), Error> {
         let committed = self.committed()?;
+        self.incarnations.wait_for_copy(self.task, COPY_CLOSES);
         let mut state = self.shared.stores.open(self.spec, self.task, processor.expiry())?;
         let mut parts = self.parts(&state)?;
         if parts.is_none() {
@@ -182,6 +259,7 @@ impl<L: Logs> Restore<'_, L> {
             match self.logs.committed(self.task) {
                 Ok(position) => return Ok(position),
                 Err(ClientError::Retry(error)) => {
+                    self.logs.end_predecessor(self.task);
                     if self.now().since(since) > PROGRESS_MS && !said {
                         said = true;
                         tracing::warn!(task = %self.task, error, "waiting for a stable position");
@@ -192,34 +270,8 @@ impl<L: Logs> Restore<'_, L> {
         }
     }
 
-    /// What is to be read of each restored topic, or `None` when the store does not fit the topics
-    /// any more and has to be rebuilt.
     fn parts(&mut self, state: &State) -> Result<Option<Vec<Part>>, Error> {
-        let partition = self.task.partition;
-        let names: Vec<String> =
-            self.spec.restores.iter().map(|t| t.name(&self.shared.application)).collect();
-        let asked: Vec<(&str, i32)> = names.iter().map(|n| (n.as_str(), partition)).collect();
-        let ends = self.logs.ends(&asked)?;
-        let checkpoint = state.checkpoint()?;
-        let stale =
-            checkpoint.as_ref().is_some_and(|c| c.is_stale(self.now().0, DELETE_RETENTION_MS));
-        let mut parts = Vec::with_capacity(names.len());
-        for ((topic, name), Ends { low, high }) in
-            self.spec.restores.iter().zip(names).zip(ends)
-        {
-            let stored = checkpoint
-                .as_ref()
-                .and_then(|c| c.positions.get(&(name.clone(), partition)).copied());
-            let next = stored.unwrap_or(low);
-            let unusable = next < low || next > high || (stale && next < high);
-            if stored.is_some() && unusable {
-                tracing::warn!(task = %self.task, topic = name, checkpoint = next, log_start = low,
-                    log_end = high, stale, "local store is rebuilt from Kafka");
-                return Ok(None);
-            }
-            parts.push(Part { topic: *topic, name, next, high });
-        }
-        Ok(Some(parts))
+        parts_of(self.spec, self.shared, self.task, state, self.logs)
     }
 
     /// Reads every part to its high watermark; answers how many records the store is made of.
@@ -317,11 +369,7 @@ impl<L: Logs> Restore<'_, L> {
     }
 
     fn checkpoint(&self, parts: &[Part]) -> Checkpoint {
-        let position = |part: &Part| ((part.name.clone(), self.task.partition), part.next);
-        Checkpoint {
-            positions: parts.iter().map(position).collect(),
-            stamped_at_ms: self.now().0,
-        }
+        checkpoint_of(parts, self.task.partition, self.now())
     }
 
     /// Where the task resumes (design 4).

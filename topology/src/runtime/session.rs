@@ -6,6 +6,7 @@
 
 mod assignment;
 mod commit;
+mod upkeep;
 
 use std::sync::mpsc;
 

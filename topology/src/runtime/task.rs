@@ -61,6 +61,34 @@ impl fmt::Display for TaskState {
     }
 }
 
+/// What the stall detector remembers of a task.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    position: i64,
+    end: i64,
+    /// Since when the position stands while the log grew.
+    stands: Option<UnixMillis>,
+}
+
+impl Progress {
+    /// Takes a new look; answers since when the position stands although the log grew.
+    pub(crate) fn stands(
+        &mut self,
+        position: i64,
+        end: i64,
+        now: UnixMillis,
+    ) -> Option<UnixMillis> {
+        if position != self.position || position >= end {
+            // It moves, or there is nothing to read.
+            self.stands = None;
+        } else if end > self.end {
+            self.stands = self.stands.or(Some(now));
+        }
+        (self.position, self.end) = (position, end);
+        self.stands
+    }
+}
+
 /// What a restore hands over.
 pub struct Live<P> {
     pub(crate) processor: P,
@@ -94,6 +122,8 @@ pub(crate) struct Task<P: Processor> {
     pub(crate) own_positions: BTreeMap<(String, i32), i64>,
     /// Whether it wrote its own topics since `own_positions` was taken.
     pub(crate) wrote_own: bool,
+    /// What the stall detector saw last.
+    pub(crate) progress: Progress,
     /// When its checkpoint was last stamped without a commit, Unix milliseconds.
     pub(crate) stamped_at_ms: i64,
 }
@@ -113,6 +143,7 @@ impl<P: Processor> Task<P> {
             wake_at: None,
             own_positions: BTreeMap::new(),
             wrote_own: false,
+            progress: Progress::default(),
             stamped_at_ms: 0,
         }
     }
@@ -150,7 +181,19 @@ impl<P: Processor> Task<P> {
 
 #[cfg(test)]
 mod tests {
+    use super::{Progress, UnixMillis};
     use super::TaskState::{self, Closed, Created, Restoring, Running, Suspended};
+
+    #[test]
+    fn a_task_stalls_when_its_log_grows_and_its_position_stands() {
+        let mut progress = Progress::default();
+        let mut at = |position, end, now| progress.stands(position, end, UnixMillis(now));
+        assert_eq!(at(5, 9, 1), None, "the first look");
+        assert_eq!(at(5, 9, 2), None, "the end is a transaction marker, perhaps");
+        assert_eq!(at(5, 10, 3), Some(UnixMillis(3)));
+        assert_eq!(at(5, 10, 4), Some(UnixMillis(3)));
+        assert_eq!(at(6, 12, 5), None, "it moved");
+    }
 
     #[test]
     fn a_task_runs_only_after_its_restore_and_never_after_its_end() {

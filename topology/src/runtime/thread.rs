@@ -14,7 +14,9 @@ use super::processor::Processor;
 use super::restore::{Incarnations, Request, Restore, Restored, Restores};
 use super::session::{Ended, Session};
 use super::spec::SubTopology;
+use super::standby::Standby;
 use super::watchdog::Watchdog;
+use crate::instances::Owners;
 use crate::kafka::error::Error;
 use crate::kafka::logs::KafkaLogs;
 use crate::kafka::session_clients::KafkaClients;
@@ -59,7 +61,7 @@ impl Stop {
 pub type Act<P> = Box<dyn Fn(Address, <P as Processor>::Action) + Send>;
 
 /// Makes the processor of a task, given its partition.
-pub type Factory<P> = Box<dyn Fn(i32) -> P + Send>;
+pub type Factory<P> = Arc<dyn Fn(i32) -> P + Send + Sync>;
 
 /// What a stream thread runs with.
 pub struct Parts<P: Processor> {
@@ -80,6 +82,8 @@ pub struct Parts<P: Processor> {
 pub struct Outside {
     /// Answers high watermarks (read-uncommitted).
     pub watermarks: Arc<BaseConsumer>,
+    /// Who ran which task last.
+    pub owners: Arc<Owners>,
     /// Watches blocking calls.
     pub watchdog: Arc<Watchdog>,
 }
@@ -159,13 +163,17 @@ impl<P: Processor> StreamThread<P> {
     fn supervise(self, act: &Act<P>) -> Result<(), Error> {
         self.waker.bind();
         let spec = Arc::new(self.parts.spec.clone());
-        let watermarks = &self.outside.watermarks;
-        let restores = RestoreThread::start(&spec, &self.parts.shared, watermarks, &self.waker)
+        let restores =
+            RestoreThread::start(&spec, &self.parts.shared, &self.outside, &self.waker)
             .map_err(|error| Error::Fatal(format!("no thread for restores: {error}")))?;
+        if self.parts.shared.standby_replicas > 0 && spec.has_store() {
+            self.keep_copies(&spec, &restores.incarnations)
+                .map_err(|error| Error::Fatal(format!("no thread for standby copies: {error}")))?;
+        }
         let guard = self.outside.watchdog.guard(&format!("stream-{}", spec.name));
         while !self.parts.stop.is_requested() {
             self.parts.shared.status.expect(spec.name);
-            let watermarks = Arc::clone(watermarks);
+            let watermarks = Arc::clone(&self.outside.watermarks);
             let clients =
                 KafkaClients::open(&spec, &self.parts.shared, watermarks, guard.clone());
             let session = clients
@@ -187,6 +195,29 @@ impl<P: Processor> StreamThread<P> {
     }
 }
 
+impl<P: Processor> StreamThread<P> {
+    /// Starts the thread that keeps warm copies of other instances' stores.
+    fn keep_copies(
+        &self,
+        spec: &Arc<SubTopology>,
+        incarnations: &Incarnations,
+    ) -> std::io::Result<()> {
+        let logs = KafkaLogs::open(spec, &self.parts.shared, &self.outside)
+            .map_err(std::io::Error::other)?;
+        let standby = Standby {
+            spec: Arc::clone(spec),
+            shared: Arc::clone(&self.parts.shared),
+            incarnations: incarnations.clone(),
+            logs,
+            factory: Arc::clone(&self.parts.factory),
+            stop: self.parts.stop.clone(),
+            copies: Vec::new(),
+        };
+        let name = format!("standby-{}", spec.name);
+        std::thread::Builder::new().name(name).spawn(move || standby.run()).map(drop)
+    }
+}
+
 /// The thread that restores for a stream thread; it outlives sessions and ends with its sender.
 struct RestoreThread<P: Processor> {
     requests: mpsc::Sender<Request<P>>,
@@ -198,17 +229,17 @@ impl<P: Processor> RestoreThread<P> {
     fn start(
         spec: &Arc<SubTopology>,
         shared: &Arc<Shared>,
-        watermarks: &Arc<BaseConsumer>,
+        outside: &Outside,
         waker: &Waker,
     ) -> std::io::Result<Self> {
-        let watermarks = Arc::clone(watermarks);
+        let outside = outside.clone();
         let (requests, requested) = mpsc::channel::<Request<P>>();
         let (finished, done) = mpsc::channel();
         let incarnations = Incarnations::default();
         let own = Self { requests, done, incarnations: incarnations.clone() };
         let (spec, shared, waker) = (Arc::clone(spec), Arc::clone(shared), waker.clone());
         std::thread::Builder::new().name(format!("restore-{}", spec.name)).spawn(move || {
-            let mut logs = match KafkaLogs::open(&spec, &shared, watermarks) {
+            let mut logs = match KafkaLogs::open(&spec, &shared, &outside) {
                 Ok(logs) => logs,
                 Err(error) => {
                     tracing::error!(%error, "no consumer for restores");

@@ -10,6 +10,11 @@ use crate::runtime::processor::Processor;
 use crate::runtime::restore::{self, Request};
 use crate::runtime::task::{Task, TaskState};
 
+/// How long giving everything back may take, milliseconds.
+const REJOIN_MS: u64 = 5_000;
+/// One wait for it, milliseconds.
+const REJOIN_SLICE_MS: u64 = 20;
+
 impl<P: Processor, C: Clients> Session<'_, P, C> {
     /// Handles what the group told since the last turn.
     pub(super) fn follow_group(&mut self) -> Result<(), Error> {
@@ -49,6 +54,25 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
             self.restores.request(request)?;
         }
         Ok(())
+    }
+
+    /// Mends what static membership does not notice: a partition that nobody has (design 7). Leaves
+    /// the group and joins it again; a second `subscribe` alone does nothing.
+    pub(super) fn mend_membership(&mut self) -> Result<(), Error> {
+        if !self.clients.misses_partitions() {
+            return Ok(());
+        }
+        tracing::info!(sub_topology = self.parts.spec.name,
+            "a partition belongs to nobody; joining the group anew");
+        self.commit()?;
+        self.clients.unsubscribe();
+        let started = self.now();
+        while !self.tasks.is_empty() && self.now().since(started) < REJOIN_MS {
+            self.clients.sleep(REJOIN_SLICE_MS);
+            self.clients.poll(&mut |_, _| Ok(()))?;
+            self.follow_group()?;
+        }
+        self.clients.subscribe()
     }
 
     /// Commits what is done before the partitions are let go: another owner starts from there.

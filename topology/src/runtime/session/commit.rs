@@ -11,13 +11,6 @@ use crate::runtime::processor::Processor;
 use crate::runtime::spec::Source;
 use crate::runtime::task::Task;
 
-/// How often stores are looked at for a flush, milliseconds.
-const UPKEEP_MS: u64 = 10_000;
-/// The oldest that an unflushed write gets, milliseconds.
-const FLUSH_AGE_MS: i64 = 30_000;
-/// How often the checkpoint of a quiet store is stamped anew, milliseconds (design 3).
-const RESTAMP_MS: i64 = 3_600_000;
-
 impl<P: Processor, C: Clients> Session<'_, P, C> {
     /// Commits when there is reason to: the input is drained, or time or bytes are up.
     pub(super) fn commit_if_due(&mut self, drained: bool) -> Result<(), Error> {
@@ -182,30 +175,5 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
                 task.own_positions.insert((name.clone(), task.id.partition), *end);
             }
         }
-    }
-
-    /// Flushes stores before they get old, and stamps quiet ones anew.
-    pub(super) fn upkeep(&mut self) -> Result<(), Error> {
-        let now = self.now();
-        if now.since(self.last_upkeep) < UPKEEP_MS || !self.parts.spec.has_store() {
-            return Ok(());
-        }
-        self.last_upkeep = now;
-        if self.dirty_since.is_some() {
-            self.commit()?;
-        }
-        self.refresh_own_positions();
-        for index in 0..self.tasks.len() {
-            let checkpoint = self.checkpoint(&self.tasks[index]);
-            let task = &mut self.tasks[index];
-            let Some(live) = task.live.as_mut() else { continue };
-            let failed = |error| Error::Rebuild(format!("task {}: {error}", task.id));
-            if live.state.is_unflushed() || now.0 - task.stamped_at_ms > RESTAMP_MS {
-                task.stamped_at_ms = now.0;
-                live.state.commit(&checkpoint).map_err(failed)?;
-            }
-            live.state.flush_if_older_than(now.0, FLUSH_AGE_MS).map_err(failed)?;
-        }
-        Ok(())
     }
 }
