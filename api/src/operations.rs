@@ -35,7 +35,9 @@ pub(crate) async fn readyz(State(own): State<Arc<Operations>>) -> Result<Json<St
 }
 
 /// `GET /metrics`: the Prometheus text format.
-pub(crate) async fn metrics(State(own): State<Arc<Operations>>) -> Result<impl IntoResponse, Problem> {
+pub(crate) async fn metrics(
+    State(own): State<Arc<Operations>>,
+) -> Result<impl IntoResponse, Problem> {
     let text = own.metrics.text().map_err(|error| Problem::internal(error.to_string()))?;
     Ok(([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text))
 }

@@ -71,10 +71,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            body_bytes_max: 256 * 1024,
-            event_types_max: 50,
-        }
+        Self { body_bytes_max: 256 * 1024, event_types_max: 50 }
     }
 }
 

@@ -49,7 +49,8 @@ pub(crate) async fn probe(
     subscription: Arc<Subscription>,
 ) -> Result<Arc<Subscription>, Problem> {
     let at = api.operations.clock.now();
-    let event = test_event(&subscription, EventId::from_parts(at.0, api.operations.entropy.ten()), at);
+    let event =
+        test_event(&subscription, EventId::from_parts(at.0, api.operations.entropy.ten()), at);
     let attempt = Attempt {
         delivery_id: api.operations.uuid(),
         subscription: Arc::clone(&subscription),

@@ -96,8 +96,10 @@ mod tests {
 
     #[test]
     fn the_key_is_resource_and_event() {
-        let event =
-            event(&[(b"ce-resourcetype", Some(b"fee-charge")), (b"ce-eventtype", Some(b"applied"))]);
+        let event = event(&[
+            (b"ce-resourcetype", Some(b"fee-charge")),
+            (b"ce-eventtype", Some(b"applied")),
+        ]);
         assert_eq!(event.key(), "fee-charge.applied");
     }
 }

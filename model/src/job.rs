@@ -68,8 +68,7 @@ mod tests {
         };
         let mut owned = facts.headers().to_vec();
         owned.push((internal::VERSION, "1".into()));
-        let list: Vec<_> =
-            owned.iter().map(|(n, v)| (n.as_bytes(), Some(v.as_bytes()))).collect();
+        let list: Vec<_> = owned.iter().map(|(n, v)| (n.as_bytes(), Some(v.as_bytes()))).collect();
         assert_eq!(JobFacts::read(Headers::new(&list)), Ok(facts));
         assert_eq!(
             JobFacts::read(Headers::new(&list[1..])),

@@ -76,16 +76,7 @@ impl RetrySchedule {
 impl Default for RetrySchedule {
     fn default() -> Self {
         let (second, minute, hour) = (1_000, 60_000, 3_600_000);
-        Self(vec![
-            0,
-            5 * second,
-            5 * minute,
-            30 * minute,
-            2 * hour,
-            5 * hour,
-            10 * hour,
-            10 * hour,
-        ])
+        Self(vec![0, 5 * second, 5 * minute, 30 * minute, 2 * hour, 5 * hour, 10 * hour, 10 * hour])
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Access, Route, routes};
 use crate::Limits;
-use crate::testing::{LONG, ACME, Answer, EVIL, Harness, OPERATOR, body};
+use crate::testing::{ACME, Answer, EVIL, Harness, LONG, OPERATOR, body};
 
 async fn call(harness: &Harness, route: &Route, id: &str, token: Option<&str>) -> Answer {
     let path = route.path.replace("{id}", id);

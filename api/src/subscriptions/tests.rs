@@ -12,7 +12,7 @@ use streaming_hub_model::secret::Owner;
 use streaming_hub_model::subscription::SinkConfig;
 
 use crate::Limits;
-use crate::testing::{LONG, ACME, EVIL, GIVEN, Harness, body, full_body};
+use crate::testing::{ACME, EVIL, GIVEN, Harness, LONG, body, full_body};
 
 const ALL: &str = "/v1/subscriptions";
 

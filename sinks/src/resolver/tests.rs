@@ -50,7 +50,10 @@ async fn one_private_address_among_public_ones_refuses_the_name() {
 async fn a_name_with_refused_addresses_only_is_refused_without_naming_them() {
     let refused = resolve(&resolver(&[&["169.254.1.1", "10.0.0.1"]])).await.unwrap_err();
     let why = Refused::Address(Range::LinkLocal);
-    assert_eq!(refused, format!("the host name resolves to an address that is not permitted: {why}"));
+    assert_eq!(
+        refused,
+        format!("the host name resolves to an address that is not permitted: {why}")
+    );
     assert!(!refused.contains("10.0"));
 }
 

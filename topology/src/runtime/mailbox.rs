@@ -30,11 +30,11 @@ pub struct Address {
 }
 
 /// A message under way.
-pub(crate) type Addressed<M> = (Address, M);
+pub type Addressed<M> = (Address, M);
 
 /// Wakes a stream thread.
 #[derive(Clone, Default)]
-pub(crate) struct Waker(Arc<OnceLock<Thread>>);
+pub struct Waker(Arc<OnceLock<Thread>>);
 
 impl Waker {
     /// Binds the waker to the calling thread.
@@ -64,7 +64,8 @@ impl<M> Clone for Mailbox<M> {
 
 impl<M> Mailbox<M> {
     /// A mailbox and its receiving side.
-    pub(crate) fn new(waker: Waker) -> (Self, mpsc::Receiver<Addressed<M>>) {
+    #[must_use]
+    pub fn new(waker: Waker) -> (Self, mpsc::Receiver<Addressed<M>>) {
         let (sender, receiver) = mpsc::channel();
         (Self { sender, waker }, receiver)
     }
