@@ -1,4 +1,5 @@
-//! Commands that look and change things, and end: `topology`, `topics plan`, `topics create`, `salt`.
+//! Commands that look and change things, and end: `topology`, `topics plan`, `topics create`,
+//! `salt`.
 
 use std::fmt::Write as _;
 

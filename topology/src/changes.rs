@@ -10,7 +10,7 @@ use std::time::Duration;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::BaseConsumer;
 use rdkafka::message::OwnedHeaders;
-use rdkafka::producer::{BaseRecord, DeliveryResult, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, ProducerContext};
 use streaming_hub_model::change::{Change, Decision, Reply};
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::ports::{Changes, SubscriptionTable, Unavailable};
@@ -29,6 +29,8 @@ use crate::topics::{Topic, TopicSettings};
 
 /// How long a change waits to be recorded, decided and readable.
 const DECIDED: Duration = Duration::from_secs(10);
+/// How often a producer's reports are looked for while one is awaited.
+const REPORT: Duration = Duration::from_millis(1);
 /// How long a read that missed waits for the table (contract section 7, last paragraph).
 const CATCH_UP: Duration = Duration::from_secs(1);
 
@@ -105,7 +107,7 @@ pub struct ChangeClient {
     shared: Arc<Shared>,
     table: Arc<Table>,
     replies: Arc<Replies>,
-    producer: ThreadedProducer<Recorded>,
+    producer: BaseProducer<Recorded>,
     topic: String,
 }
 
@@ -155,7 +157,17 @@ impl ChangeClient {
             tracing::warn!(%error, "a subscription change could not be produced");
             return Err(Unavailable::NotRecorded);
         }
-        match tokio::time::timeout(DECIDED, recorded).await {
+        let reported = async {
+            let mut recorded = std::pin::pin!(recorded);
+            loop {
+                // Serves the producer's reports; a thread of its own would spin for nothing.
+                self.producer.poll(Duration::ZERO);
+                if let Ok(report) = tokio::time::timeout(REPORT, &mut recorded).await {
+                    return report;
+                }
+            }
+        };
+        match tokio::time::timeout(DECIDED, reported).await {
             Ok(Ok(true)) => Ok(()),
             // The client gave up on it for good: it was never written.
             Ok(Ok(false)) => Err(Unavailable::NotRecorded),
@@ -202,8 +214,7 @@ impl SubscriptionTable for TableReader {
         let (watermarks, topics) = (Arc::clone(&self.watermarks), self.topics.clone());
         let ends = tokio::task::spawn_blocking(move || {
             let name = Topic::Subscriptions.name(&topics.application);
-            let asked: Vec<_> =
-                (0..topics.partitions).map(|p| (name.as_str(), p)).collect();
+            let asked: Vec<_> = (0..topics.partitions).map(|p| (name.as_str(), p)).collect();
             offsets::high_watermarks(&watermarks, &asked)
         });
         Box::pin(async move {

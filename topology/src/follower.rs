@@ -12,8 +12,8 @@ use rdkafka::{Offset, TopicPartitionList};
 use streaming_hub_model::time::UnixMillis;
 
 use crate::changes::Replies;
-use crate::instances::Owners;
 use crate::clock::Watch;
+use crate::instances::Owners;
 use crate::kafka::{error, offsets};
 use crate::runtime::thread::Stop;
 use crate::salting::Salting;
@@ -21,8 +21,10 @@ use crate::shared::Shared;
 use crate::table::Table;
 use crate::topics::Topic;
 
-/// The longest wait for a record; positions are looked at in between.
-const POLL: Duration = Duration::from_millis(20);
+/// The longest sleep; positions are looked at in between.
+const SLEEP: Duration = Duration::from_millis(20);
+/// Records between two looks at positions.
+const BATCH: usize = 1_000;
 /// How often the table is compared with the topic's end.
 const CONFIRM: Duration = Duration::from_secs(2);
 /// How long a broken reader waits before it starts again.
@@ -112,8 +114,10 @@ impl Follower {
     fn follow(&self) -> KafkaResult<()> {
         let group = format!("{}-follower", self.shared.application);
         let client_id = format!("{group}-{}", self.shared.instance);
-        let consumer: BaseConsumer =
+        let mut consumer: BaseConsumer =
             self.shared.kafka.assigned_reader(&client_id, &group).create()?;
+        let thread = std::thread::current();
+        consumer.set_nonempty_callback(move || thread.unpark());
         consumer.assign(&self.start()?)?;
         self.replies.listening(true);
         let result = self.read(&consumer);
@@ -152,12 +156,16 @@ impl Follower {
         let mut marks = self.marks()?;
         let mut asked = Watch::start();
         while !self.stop.is_requested() {
-            let mut next = consumer.poll(POLL);
             let mut count = 0;
-            while let Some(message) = next {
+            // Never with a time-out: the wrapper's poll spins for its last millisecond.
+            while count < BATCH
+                && let Some(message) = consumer.poll(Duration::ZERO)
+            {
                 self.take(message)?;
                 count += 1;
-                next = if count < 1_000 { consumer.poll(Duration::ZERO) } else { None };
+            }
+            if count == 0 {
+                std::thread::park_timeout(SLEEP);
             }
             // Positions pass transaction markers, which bring no record.
             let positions = consumer.position()?;
@@ -200,8 +208,12 @@ impl Follower {
         };
         let Some(view) = self.view(message.topic()) else { return Ok(()) };
         if !view.take(message.key(), message.payload()) {
-            tracing::warn!(topic = message.topic(), partition = message.partition(), offset =
-                message.offset(), "a record that does not parse is skipped");
+            tracing::warn!(
+                topic = message.topic(),
+                partition = message.partition(),
+                offset = message.offset(),
+                "a record that does not parse is skipped"
+            );
             self.shared.metrics.unreadable("follower");
         }
         view.advance(message.partition(), message.offset() + 1);
@@ -213,9 +225,9 @@ impl Follower {
 fn reached(positions: &TopicPartitionList, marks: &Marks) -> bool {
     marks.ends.iter().all(|((topic, partition), end)| {
         *end == 0
-            || positions.find_partition(topic, *partition).is_some_and(|element| {
-                matches!(element.offset(), Offset::Offset(position) if position >= *end)
-            })
+            || positions.find_partition(topic, *partition).is_some_and(
+                |element| matches!(element.offset(), Offset::Offset(position) if position >= *end),
+            )
     })
 }
 

@@ -69,8 +69,8 @@ impl Maker<'_> {
     }
 
     fn latency(&self, name: &str, help: &str, label: &str) -> prometheus::Result<HistogramVec> {
-        let opts = HistogramOpts::new(format!("streaming_hub_{name}"), help)
-            .buckets(LATENCY.to_vec());
+        let opts =
+            HistogramOpts::new(format!("streaming_hub_{name}"), help).buckets(LATENCY.to_vec());
         let metric = HistogramVec::new(opts, &[label])?;
         self.0.register(Box::new(metric.clone()))?;
         Ok(metric)

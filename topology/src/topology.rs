@@ -1,4 +1,4 @@
-//! The topology, declared in one place: five sub-topologies, their sources, what their tasks
+//! The topology, declared in one place: its sub-topologies, their sources, what their tasks
 //! restore, what they write. `streaming-hub topology` prints it.
 
 use std::fmt::Write;
@@ -95,8 +95,7 @@ mod tests {
         let all = [ingest(FollowSet::default()), matching(), delivery(), registry()];
         for topic in Topic::all() {
             let writers = all.iter().filter(|spec| spec.writes.contains(&topic)).count();
-            let readers =
-                all.iter().filter(|spec| spec.source.is(topic)).count();
+            let readers = all.iter().filter(|spec| spec.source.is(topic)).count();
             match topic.kind() {
                 Kind::Own => assert_eq!((writers, readers), (1, 0), "{topic}"),
                 Kind::Queue => assert_eq!(readers, 1, "{topic}"),

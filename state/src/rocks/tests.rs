@@ -1,3 +1,5 @@
+//! Stores on a real disk: opening, damage, locks, expiry, shared memory.
+
 use super::*;
 use crate::family::{dedup, ready};
 use crate::{Batch, Family, Key, State};

@@ -1,3 +1,5 @@
+//! The state against a model of it, on both bases.
+
 use super::*;
 use crate::SharedResources;
 use crate::family::{dedup, ready};

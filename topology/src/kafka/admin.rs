@@ -160,8 +160,7 @@ impl Administrator {
         if topics.is_empty() {
             return Ok(differences);
         }
-        let asked: Vec<_> =
-            topics.iter().map(|(_, name)| ResourceSpecifier::Topic(name)).collect();
+        let asked: Vec<_> = topics.iter().map(|(_, name)| ResourceSpecifier::Topic(name)).collect();
         let options = AdminOptions::new().request_timeout(Some(REQUEST));
         let answers = self.client.describe_configs(&asked, &options).await?;
         for ((topic, name), answer) in topics.iter().zip(answers) {

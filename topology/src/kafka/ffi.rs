@@ -1,6 +1,7 @@
 //! The one file with `unsafe`: what `rdkafka` does not reach. The generation of a group member
 //! (the fence of design 1), header names as bytes (a stranger's name need not be UTF-8, and the
-//! wrapper panics on one that is not), and producing by topic handle with such headers.
+//! wrapper panics on one that is not), producing by topic handle with such headers,
+//! and a flush that wakes in time.
 #![expect(unsafe_code, reason = "librdkafka calls without a safe wrapper; each block says why")]
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -141,6 +142,15 @@ pub(crate) fn produce(
         rd::rd_kafka_error_destroy(error);
         Err(code.into())
     }
+}
+
+/// Waits until everything that the producer behind `client` sent is acknowledged or failed, at most
+/// so long. The wrapper's own flush sleeps 100 ms at a time, and its poll spins for the last
+/// millisecond; this wakes when the last acknowledgement comes. Answers whether nothing is left.
+pub(crate) fn flush(client: *mut rd::rd_kafka_t, at_most_ms: i32) -> bool {
+    // SAFETY: `client` is a live producer handle.
+    let error = unsafe { rd::rd_kafka_flush(client, at_most_ms) };
+    error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
 type Union = rd::rd_kafka_vu_s__bindgen_ty_1;

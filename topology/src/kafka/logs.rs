@@ -15,7 +15,7 @@ use super::error::Error;
 use super::{ffi, group, offsets, record};
 use crate::instances::Owners;
 use crate::runtime::clients::{Ends, Logs, TakeLog};
-use crate::runtime::mailbox::TaskId;
+use crate::runtime::mailbox::{TaskId, Waker};
 use crate::runtime::spec::SubTopology;
 use crate::runtime::thread::Outside;
 use crate::shared::Shared;
@@ -26,13 +26,14 @@ const STABLE_WAIT: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long ending a predecessor's transaction may take.
 const END_TRANSACTION: Duration = Duration::from_secs(10);
-/// How long a poll waits for a record.
-const POLL: Duration = Duration::from_millis(5);
+/// How long is waited for a record.
+const WAIT: Duration = Duration::from_millis(5);
 
 /// Reads logs for restores of one sub-topology.
 pub(crate) struct KafkaLogs {
     consumer: BaseConsumer,
     watermarks: Arc<BaseConsumer>,
+    waker: Waker,
     owners: Arc<Owners>,
     shared: Arc<Shared>,
     sub_topology: &'static str,
@@ -48,13 +49,28 @@ impl KafkaLogs {
     ) -> Result<Self, KafkaError> {
         let group = spec.group(&shared.application);
         let config = shared.kafka.assigned_reader(&format!("{group}-restore"), &group);
+        let waker = Waker::default();
+        let mut consumer: BaseConsumer = config.create()?;
+        let own = waker.clone();
+        consumer.set_nonempty_callback(move || own.wake());
         Ok(Self {
-            consumer: config.create()?,
+            consumer,
+            waker,
             watermarks: Arc::clone(&outside.watermarks),
             owners: Arc::clone(&outside.owners),
             shared: Arc::clone(shared),
             sub_topology: spec.name,
             group,
+        })
+    }
+
+    /// The next message, waited for a little: by sleeping, since the wrapper's poll spins for the
+    /// last millisecond of its time-out.
+    fn wait(&self) -> Option<rdkafka::error::KafkaResult<rdkafka::message::BorrowedMessage<'_>>> {
+        self.waker.bind();
+        self.consumer.poll(Duration::ZERO).or_else(|| {
+            std::thread::park_timeout(WAIT);
+            self.consumer.poll(Duration::ZERO)
         })
     }
 
@@ -82,9 +98,7 @@ impl Logs for KafkaLogs {
         if owner.instance == self.shared.instance {
             return;
         }
-        let gone = self
-            .group()
-            .is_ok_and(|group| !group.members.contains(&owner.transactional_id));
+        let gone = self.group().is_ok_and(|group| !group.members.contains(&owner.transactional_id));
         if !gone {
             return;
         }
@@ -124,7 +138,7 @@ impl Logs for KafkaLogs {
     }
 
     fn next(&mut self, take: &mut TakeLog<'_>) -> Result<bool, Error> {
-        let message = match self.consumer.poll(POLL) {
+        let message = match self.wait() {
             None => return Ok(false),
             Some(Ok(message)) => message,
             Some(Err(error)) => return failed_read(&error).map(|()| false),
@@ -138,12 +152,15 @@ impl Logs for KafkaLogs {
 
     fn positions(&mut self) -> Result<Vec<(String, i32, i64)>, Error> {
         let list = self.consumer.position().map_err(|error| Error::of(&error))?;
-        let known = |element: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| {
-            match element.offset() {
-                Offset::Offset(next) => Some((element.topic().to_owned(), element.partition(), next)),
+        let known =
+            |element: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| match element
+                .offset()
+            {
+                Offset::Offset(next) => {
+                    Some((element.topic().to_owned(), element.partition(), next))
+                }
                 _ => None,
-            }
-        };
+            };
         Ok(list.elements().iter().filter_map(known).collect())
     }
 

@@ -10,11 +10,11 @@ use rdkafka::{Offset, TopicPartitionList};
 use streaming_hub_model::follow::Followed;
 
 use super::error::Error;
-use super::{ffi, group};
 use super::membership::{self, Membership};
 use super::offsets;
 use super::record;
 use super::transactor::Transactor;
+use super::{ffi, group};
 use crate::clock::Watch;
 use crate::runtime::clients::{Clients, GroupEvent, Position, Take};
 use crate::runtime::mailbox::TaskId;
@@ -73,7 +73,8 @@ impl KafkaClients {
         let topics = spec.source.subscription(&shared.application);
         let source = spec.source.clone();
         let joined = Watch::start();
-        let mut own = Self { consumer, transactor, watermarks, guard, source, topics, group, joined };
+        let mut own =
+            Self { consumer, transactor, watermarks, guard, source, topics, group, joined };
         own.subscribe()?;
         Ok(own)
     }
@@ -177,8 +178,7 @@ impl Clients for KafkaClients {
         let watch = Watch::start();
         while watch.elapsed() < LEAVE {
             let _ = self.consumer.poll(Duration::from_millis(50));
-            while let Some(GroupEvent::Revoked(tasks) | GroupEvent::Lost(tasks)) =
-                self.next_event()
+            while let Some(GroupEvent::Revoked(tasks) | GroupEvent::Lost(tasks)) = self.next_event()
             {
                 if let Err(error) = self.release(&tasks) {
                     tracing::debug!(%error, "leaving the group");

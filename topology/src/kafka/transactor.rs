@@ -19,8 +19,8 @@ use crate::topics::Topic;
 const SEND_OFFSETS: Duration = Duration::from_secs(5);
 /// How long a full send queue may stay full.
 const QUEUE_FULL: Duration = Duration::from_secs(30);
-/// One slice of waiting for acknowledgements; the wrapper's own flush waits 100 ms each time.
-const DRAIN_SLICE: Duration = Duration::from_micros(500);
+/// One slice of waiting for acknowledgements, after which failed deliveries are looked for.
+const DRAIN_SLICE_MS: i32 = 50;
 /// How long acknowledgements of a transaction may take before it is given up.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -56,10 +56,7 @@ pub(crate) struct Transactor {
 
 impl Transactor {
     /// A producer that has ended its predecessor's transaction.
-    pub(crate) fn new(
-        config: &rdkafka::ClientConfig,
-        application: &str,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(config: &rdkafka::ClientConfig, application: &str) -> Result<Self, Error> {
         let producer: BaseProducer<Reports> = config
             .create_with_context(Reports::default())
             .map_err(|error| Error::Fatal(error.to_string()))?;
@@ -160,12 +157,12 @@ impl Transactor {
         if positions.count() == 0 {
             return Err(Error::Abort("a transaction without offsets is fenced by nobody".into()));
         }
-        self.producer
-            .send_offsets_to_transaction(positions, &metadata, SEND_OFFSETS)
-            .map_err(|error| match Error::of(&error) {
+        self.producer.send_offsets_to_transaction(positions, &metadata, SEND_OFFSETS).map_err(
+            |error| match Error::of(&error) {
                 Error::Retry(text) => Error::Abort(text),
                 folded => folded,
-            })?;
+            },
+        )?;
         self.producer.commit_transaction(None).map_err(|error| Error::of_commit(&error))?;
         self.open = false;
         Ok(())
@@ -180,12 +177,12 @@ impl Transactor {
         // Unpolled reports would make the abort wait for its whole time-out and fail.
         self.producer.purge(rdkafka::producer::PurgeConfig::default().queue());
         let _ = self.drain();
-        self.producer.abort_transaction(Duration::from_secs(30)).map_err(|error| {
-            match Error::of(&error) {
+        self.producer.abort_transaction(Duration::from_secs(30)).map_err(
+            |error| match Error::of(&error) {
                 Error::Fatal(text) => Error::Fatal(text),
                 other => Error::Rebuild(format!("the abort failed: {other}")),
-            }
-        })?;
+            },
+        )?;
         if let Ok(mut failed) = self.producer.context().failed.lock() {
             *failed = None;
         }
@@ -195,12 +192,13 @@ impl Transactor {
 
     fn drain(&self) -> Result<(), Error> {
         let watch = Watch::start();
-        while self.producer.in_flight_count() > 0 {
+        while !ffi::flush(self.producer.client().native_ptr(), DRAIN_SLICE_MS) {
             if watch.elapsed() > DRAIN {
                 return Err(Error::Abort("the broker acknowledges too slowly".into()));
             }
-            self.producer.poll(DRAIN_SLICE);
+            self.producer.poll(Duration::ZERO);
         }
+        self.producer.poll(Duration::ZERO);
         match self.producer.context().failed.lock() {
             Ok(mut failed) => failed.take().map_or(Ok(()), |text| Err(Error::Abort(text))),
             Err(_) => Err(Error::Rebuild("delivery reports are lost".into())),

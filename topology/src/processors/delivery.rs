@@ -3,14 +3,16 @@
 //! subscription than it allows. Attempts run outside of any transaction; their outcomes are
 //! recorded in one (I3, I4).
 //!
-//! Not here: how an attempt is made (`dispatcher`), and where a job's entries lie (`places`).
+//! Not here: how an attempt is made (`dispatcher`), where a job's entries lie (`places`), what
+//! follows from an outcome (`outcome`), and which jobs end without one (`ends`).
 
+pub mod ends;
 pub mod lanes;
 pub mod outcome;
 pub mod places;
 pub mod slots;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use streaming_hub_model::attempt::{Attempt, Outcome};
@@ -19,15 +21,15 @@ use streaming_hub_model::id::{JobId, SubscriptionId, uuid_v7};
 use streaming_hub_model::internal;
 use streaming_hub_model::ports::Entropy;
 use streaming_hub_model::retry::RetrySchedule;
-use streaming_hub_model::routing;
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_state::State;
 use streaming_hub_state::family::{due, ready};
 use uuid::Uuid;
 
+use self::ends::EndReason;
 use self::lanes::Lanes;
-use self::outcome::{Counted, EndReason};
+use self::outcome::Counted;
 use self::places::StoredJob;
 use self::slots::{Slot, Slots};
 use crate::metrics::Metrics;
@@ -37,8 +39,6 @@ use crate::topics::Topic;
 
 /// How long a job waits after the hub itself could not try it, milliseconds (contract section 4).
 const HUB_FAULT_MS: u64 = 30_000;
-/// How long a job waits for a table that is older than its match, milliseconds.
-const TABLE_WAIT_MS: u64 = 100;
 
 /// What all delivery tasks share.
 pub struct DeliverySettings {
@@ -84,11 +84,12 @@ pub struct Returned {
 /// A job with an attempt under way, or with an outcome that is not committed yet.
 struct Claimed {
     stored: StoredJob,
+    /// The attempt's id; `None` for a job that ends without one.
+    attempt: Option<Uuid>,
     /// Whether its attempt has returned.
     returned: bool,
-    /// Whether the source position lay at or below the job's record when its outcome was
-    /// recorded: the record will be read again and must not bring the job back.
-    read_again: bool,
+    /// Whether its end or its move is in the open transaction.
+    recorded: bool,
 }
 
 /// The processor of one partition of subscriptions.
@@ -96,18 +97,23 @@ pub struct Delivery {
     settings: Arc<DeliverySettings>,
     lanes: Lanes,
     claimed: HashMap<JobId, Claimed>,
-    /// Jobs that are done although their record is still to be read (again).
-    settled: HashSet<JobId>,
-    /// Jobs whose outcome is in the open transaction.
+    /// Jobs that have left the deliveries although their record, at this log offset, is still to
+    /// be read again: it must not bring them back.
+    settled: HashMap<JobId, u64>,
+    /// Jobs whose end or move is in the open transaction.
     recorded: Vec<JobId>,
     /// Jobs that are to end without an attempt.
     ending: Vec<(StoredJob, EndReason)>,
+    /// The source's position that the open transaction commits.
+    position: u64,
     tally: Vec<Counted>,
 }
 
 /// What became of a try to claim.
 enum Claim {
     Made(Box<Order>),
+    /// The job ends without an attempt; the next one may be looked at.
+    Ending,
     /// Nothing to claim before this moment.
     Later(UnixMillis),
     /// Nothing to claim until something changes.
@@ -124,16 +130,22 @@ impl Delivery {
             settings,
             lanes: Lanes::default(),
             claimed: HashMap::new(),
-            settled: HashSet::new(),
+            settled: HashMap::new(),
             recorded: Vec::new(),
             ending: Vec::new(),
+            position: 0,
             tally: Vec::new(),
         }
     }
 
     /// Claims the next job of one subscription: the one that is due longest, of its oldest first
     /// attempt and its oldest retry.
-    fn claim(&mut self, id: SubscriptionId, now: UnixMillis, state: &State) -> Result<Claim, Error> {
+    fn claim(
+        &mut self,
+        id: SubscriptionId,
+        now: UnixMillis,
+        state: &State,
+    ) -> Result<Claim, Error> {
         let subscription = self.settings.table.get(id);
         let allowed = subscription.as_ref().map_or(1, |s| s.max_in_flight.max(1));
         if self.lanes.in_flight(id) >= allowed {
@@ -143,27 +155,13 @@ impl Delivery {
         if job.facts.due > now {
             return Ok(Claim::Later(job.facts.due));
         }
-        let Some(subscription) = subscription.filter(|s| s.enabled) else {
-            return Ok(self.end_or_wait(job, now));
-        };
-        self.order(job, subscription, now)
-    }
-
-    /// A job whose subscription is absent or disabled ends, once the table is as new as its match
-    /// (design 18).
-    fn end_or_wait(&mut self, job: StoredJob, now: UnixMillis) -> Claim {
-        let reason = match self.settings.table.get(job.facts.subscription) {
-            Some(_) => EndReason::SubscriptionDisabled,
-            None => EndReason::SubscriptionDeleted,
-        };
-        let partitions = self.settings.partitions.unsigned_abs();
-        let home = routing::partition_for_tenant(&job.tenant, partitions);
-        if self.settings.table.position(home) < job.facts.table {
-            return Claim::Later(now.plus(TABLE_WAIT_MS));
+        match subscription.filter(|subscription| subscription.enabled) {
+            None => Ok(self.end_or_wait(job, now)),
+            Some(subscription) if self.is_used_up(&job, &subscription) => {
+                Ok(self.end(job, EndReason::Exhausted, now))
+            }
+            Some(subscription) => self.order(job, subscription, now),
         }
-        self.claim_job(&job);
-        self.ending.push((job, reason));
-        Claim::Nothing
     }
 
     fn order(
@@ -176,29 +174,28 @@ impl Delivery {
             return Ok(Claim::NoSlot);
         };
         let event = Event::read(&job.headers(), job.payload.clone())?;
+        let delivery_id = uuid_v7(now.0, self.settings.entropy.ten());
         let first = job.facts.attempts == 0;
         let order = Order {
             job: job.id,
             waited_ms: first.then(|| now.since(job.facts.due)),
-            attempt: Attempt {
-                delivery_id: uuid_v7(now.0, self.settings.entropy.ten()),
-                subscription,
-                event: Arc::new(event),
-                at: now,
-            },
+            attempt: Attempt { delivery_id, subscription, event: Arc::new(event), at: now },
             slot,
         };
-        self.claim_job(&job);
+        self.claim_job(&job, Some(delivery_id));
         Ok(Claim::Made(Box::new(order)))
     }
 
-    fn claim_job(&mut self, job: &StoredJob) {
-        self.lanes.started(job.facts.subscription);
+    /// Takes a job out of what can be claimed: for an attempt, or to end without one.
+    fn claim_job(&mut self, job: &StoredJob, attempt: Option<Uuid>) {
+        if attempt.is_some() {
+            self.lanes.started(job.facts.subscription);
+        }
         if job.is_first() {
             self.lanes.pass(job.facts.subscription, job.order);
         }
-        let claimed = Claimed { stored: job.clone(), returned: false, read_again: false };
-        self.claimed.insert(job.id, claimed);
+        let (stored, returned) = (job.clone(), attempt.is_none());
+        self.claimed.insert(job.id, Claimed { stored, attempt, returned, recorded: false });
     }
 
     /// The unclaimed job of a subscription that is due first.
@@ -213,8 +210,16 @@ impl Delivery {
         })
     }
 
+    /// Whether a job has left the deliveries, in the open transaction or before, although its
+    /// record at this offset is read only now.
+    fn is_settled(&self, job: JobId, offset: u64) -> bool {
+        let here = |claimed: &Claimed| claimed.stored.is_first() && claimed.stored.order == offset;
+        self.settled.get(&job) == Some(&offset)
+            || self.claimed.get(&job).is_some_and(|claimed| claimed.recorded && here(claimed))
+    }
+
     fn put(&mut self, job: JobId, record: &Record<'_>, state: &mut State) -> Result<bool, Error> {
-        let order = u64::try_from(record.offset).unwrap_or(0);
+        let order = offset(record);
         let Some(stored) = StoredJob::of_record(job, order, record)? else { return Ok(false) };
         places::remove(state, places::DELIVERIES, job)?;
         places::put(state, &stored)?;
@@ -239,8 +244,7 @@ impl Processor for Delivery {
         let Some(job) = job_id(record) else { return Ok(()) };
         places::remove(state, place, job)?;
         if record.value.is_some() {
-            let order = u64::try_from(record.offset).unwrap_or(0);
-            if let Some(stored) = StoredJob::of_record(job, order, record)? {
+            if let Some(stored) = StoredJob::of_record(job, offset(record), record)? {
                 places::put(state, &stored.at(place))?;
             }
         }
@@ -275,7 +279,7 @@ impl Processor for Delivery {
             places::remove(step.state, places::DELIVERIES, job)?;
             return Ok(());
         }
-        if self.settled.remove(&job) {
+        if self.is_settled(job, offset(record)) {
             return Ok(());
         }
         if !self.put(job, record, step.state)? {
@@ -289,18 +293,16 @@ impl Processor for Delivery {
     }
 
     fn wants_step(&self) -> bool {
-        !self.ending.is_empty()
+        self.has_to_end()
     }
 
-    /// Ends the jobs whose subscription is gone or disabled.
+    /// Ends the jobs that are not attempted any more.
     fn step(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
-        for (job, reason) in self.ending.clone() {
-            self.end_without_attempt(&job, reason, step)?;
-        }
-        Ok(())
+        self.end_all(step)
     }
 
-    fn before_commit(&mut self, _: &mut Step<'_>) -> Result<(), Error> {
+    fn before_commit(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        self.position = u64::try_from(step.position).unwrap_or(0);
         Ok(())
     }
 
@@ -321,6 +323,7 @@ impl Processor for Delivery {
                     actions.push(*order);
                     self.lanes.queue(id);
                 }
+                Claim::Ending => self.lanes.queue(id),
                 Claim::Later(at) => self.lanes.queue_at(id, at),
                 Claim::Nothing => self.lanes.rest(id),
                 Claim::NoSlot => {
@@ -330,18 +333,21 @@ impl Processor for Delivery {
                 }
             }
         }
-        Ok(self.lanes.next_wake())
+        // What ends makes room for more to end.
+        Ok(if self.ending.is_empty() { self.lanes.next_wake() } else { Some(now) })
     }
 
     fn committed(&mut self) {
         for job in self.recorded.drain(..) {
-            if let Some(claimed) = self.claimed.remove(&job)
-                && claimed.read_again
-            {
-                self.settled.insert(job);
+            let Some(Claimed { stored, .. }) = self.claimed.remove(&job) else { continue };
+            if stored.is_first() && stored.order >= self.position {
+                self.settled.insert(job, stored.order);
             }
+            // A job that moved to a tier can be claimed from now on.
+            self.lanes.queue(stored.facts.subscription);
         }
-        self.ending.clear();
+        self.settled.retain(|_, offset| *offset >= self.position);
+        self.ending.retain(|(job, _)| self.claimed.contains_key(&job.id));
         for counted in self.tally.drain(..) {
             counted.tell(&self.settings.metrics);
         }
@@ -349,7 +355,11 @@ impl Processor for Delivery {
 
     fn aborted(&mut self) {
         // Claims stay: their attempts are under way or their outcomes come again.
-        self.recorded.clear();
+        for job in self.recorded.drain(..) {
+            if let Some(claimed) = self.claimed.get_mut(&job) {
+                claimed.recorded = false;
+            }
+        }
         self.tally.clear();
     }
 
@@ -361,6 +371,11 @@ impl Processor for Delivery {
 /// The job that a record is about.
 fn job_id(record: &Record<'_>) -> Option<JobId> {
     JobId::parse(std::str::from_utf8(record.key?).ok()?).ok()
+}
+
+/// Where a record lies in its log.
+fn offset(record: &Record<'_>) -> u64 {
+    u64::try_from(record.offset).unwrap_or(0)
 }
 
 /// Whether an error of reading an internal record must stop the task; any other record is a

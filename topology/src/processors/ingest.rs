@@ -6,7 +6,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use streaming_hub_model::envelope::{Envelope, IngestPolicy, Quarantine, RawRecord, Verdict, classify};
+use streaming_hub_model::envelope::{
+    Envelope, IngestPolicy, Quarantine, RawRecord, Verdict, classify,
+};
 use streaming_hub_model::headers::HeaderRef;
 use streaming_hub_model::internal;
 use streaming_hub_model::reason::ReasonCode;
@@ -21,6 +23,12 @@ use crate::topics::Topic;
 
 /// Bytes that framing and the hub's own headers take at the most in an internal record.
 const FRAMING_BYTES: usize = 64 * 1024;
+/// Bytes that the two lengths of a header take in a record at the most.
+const HEADER_LENGTHS_BYTES: usize = 10;
+/// The most headers of an event that travel: beside the hub's own they fit a stored record.
+const HEADERS_MAX: usize = 65_000;
+/// The longest name of a header that travels, bytes.
+const HEADER_NAME_BYTES_MAX: usize = 65_535;
 
 /// What ingest asks of the outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +74,36 @@ impl Ingest {
         Self { settings, tally: Vec::new(), notice: None, noticed: false }
     }
 
+    /// The bytes that a record's own headers and value may take.
+    fn room(&self) -> usize {
+        self.settings.message_bytes_max.saturating_sub(FRAMING_BYTES)
+    }
+
+    /// Why no internal record can hold an event, if so: a source topic may take larger ones, and
+    /// an event that cannot be written would stop its partition for ever.
+    fn misfit(&self, record: &Record<'_>) -> Option<Quarantine> {
+        let (mut headers, mut bytes) = (0, bytes_of(record.value));
+        for (name, value) in record.view().travelling() {
+            if name.len() > HEADER_NAME_BYTES_MAX {
+                let detail = format!(
+                    "a header's name has {} bytes, the limit is {HEADER_NAME_BYTES_MAX}",
+                    name.len()
+                );
+                return Some(Quarantine { reason: ReasonCode::BadHeader, detail });
+            }
+            headers += 1;
+            bytes += header_bytes(&(name.as_bytes(), value));
+        }
+        let detail = if headers > HEADERS_MAX {
+            format!("the event has {headers} headers, the limit is {HEADERS_MAX} headers")
+        } else if bytes > self.room() {
+            format!("headers and payload have {bytes} bytes, the limit is {}", self.room())
+        } else {
+            return None;
+        };
+        Some(Quarantine { reason: ReasonCode::BadHeader, detail })
+    }
+
     fn accept(&self, envelope: &Envelope<'_>, record: &Record<'_>, step: &mut Step<'_>) {
         let partitions = self.settings.partitions;
         let texts = [
@@ -105,14 +143,12 @@ impl Ingest {
             (internal::TIMESTAMP, at),
             (internal::AT, step.now.0.to_string()),
         ];
-        let room = self.settings.message_bytes_max - FRAMING_BYTES;
-        let size = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
-        let headers_bytes: usize =
-            record.headers.iter().map(|(name, value)| name.len() + size(*value)).sum();
-        let keyed = headers_bytes + size(record.key);
+        let room = self.room();
+        let headers_bytes: usize = record.headers.iter().map(header_bytes).sum();
+        let keyed = headers_bytes + bytes_of(record.key);
         // Contract section 8, last rule: what is above the limit is kept by size and hash.
         let kept = (keyed <= room).then_some(record.headers).unwrap_or_default();
-        let fits = kept.len() == record.headers.len() && keyed + size(record.value) <= room;
+        let fits = kept.len() == record.headers.len() && keyed + bytes_of(record.value) <= room;
         if !fits {
             let value = record.value.unwrap_or_default();
             texts.push((internal::VALUE_BYTES, value.len().to_string()));
@@ -149,14 +185,19 @@ impl Processor for Ingest {
     }
 
     fn record(&mut self, record: &Record<'_>, step: &mut Step<'_>) -> Result<(), Error> {
-        let raw =
-            RawRecord { topic: record.topic, headers: record.headers, value: record.value };
+        let raw = RawRecord { topic: record.topic, headers: record.headers, value: record.value };
         let settings = Arc::clone(&self.settings);
         match classify(&raw, &settings.policy) {
-            Verdict::Accept(envelope) => {
-                self.accept(&envelope, record, step);
-                self.tally.push(Counted::Accepted);
-            }
+            Verdict::Accept(envelope) => match self.misfit(record) {
+                None => {
+                    self.accept(&envelope, record, step);
+                    self.tally.push(Counted::Accepted);
+                }
+                Some(verdict) => {
+                    self.quarantine(&verdict, record, step);
+                    self.tally.push(Counted::Quarantined(verdict.reason));
+                }
+            },
             Verdict::Drop => self.tally.push(Counted::Dropped),
             Verdict::Quarantine(verdict) => {
                 self.quarantine(&verdict, record, step);
@@ -218,6 +259,14 @@ impl Processor for Ingest {
 /// Where a record was read: `<topic>/<partition>/<offset>`.
 fn from(record: &Record<'_>) -> String {
     format!("{}/{}/{}", record.topic, record.partition, record.offset)
+}
+
+fn bytes_of(bytes: Option<&[u8]>) -> usize {
+    bytes.map_or(0, <[u8]>::len)
+}
+
+fn header_bytes((name, value): &HeaderRef<'_>) -> usize {
+    name.len() + bytes_of(*value) + HEADER_LENGTHS_BYTES
 }
 
 fn hex(bytes: &[u8]) -> String {

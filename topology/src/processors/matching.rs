@@ -44,10 +44,10 @@ pub struct Match {
     partition: i32,
     /// The highest arrival seen, never above the clock (design 12).
     stream_time_ms: i64,
-    /// Arrivals below this are forgotten; the store's compaction reads it.
+    /// The same as of the last commit: what an aborted transaction saw is seen again, in order.
+    committed_time_ms: i64,
+    /// Arrivals below this are forgotten for good; the store's compaction reads it.
     bound_ms: Arc<AtomicI64>,
-    /// The table's position at the last match: what the next owner has to know.
-    table_position: i64,
     tally: Vec<Counted>,
 }
 
@@ -66,23 +66,27 @@ impl Match {
             settings,
             partition,
             stream_time_ms: i64::MIN,
+            committed_time_ms: i64::MIN,
             bound_ms: Arc::new(AtomicI64::new(i64::MIN)),
-            table_position: 0,
             tally: Vec::new(),
         }
     }
 
-    fn see_arrival(&mut self, arrival: UnixMillis, now: UnixMillis) {
-        self.stream_time_ms = self.stream_time_ms.max(arrival.0.min(now.0));
-        let bound = self.stream_time_ms.saturating_sub(self.settings.horizon_ms);
-        self.bound_ms.fetch_max(bound, Ordering::Relaxed);
+    /// An arrival counts up to the moment at which it was processed.
+    fn see_arrival(&mut self, arrival_ms: i64, processed_ms: i64) {
+        self.stream_time_ms = self.stream_time_ms.max(arrival_ms.min(processed_ms));
+    }
+
+    /// The earliest arrival that is remembered.
+    fn remembered_from_ms(&self) -> i64 {
+        self.stream_time_ms.saturating_sub(self.settings.horizon_ms)
     }
 
     /// Whether the event came before, within the horizon; remembers it if not.
     fn is_duplicate(&mut self, event: &Accepted<'_>, state: &mut State) -> Result<bool, Error> {
         let key = dedup::key(event.id.as_bytes(), event.tenant.as_bytes());
         if let Some(value) = state.get(&key)?
-            && dedup::decode_value(&value)? >= self.bound_ms.load(Ordering::Relaxed)
+            && dedup::decode_value(&value)? >= self.remembered_from_ms()
         {
             return Ok(true);
         }
@@ -90,7 +94,7 @@ impl Match {
         Ok(false)
     }
 
-    fn store(&mut self, event: &Accepted<'_>, record: &Record<'_>, step: &mut Step<'_>) -> u64 {
+    fn store(&self, event: &Accepted<'_>, record: &Record<'_>, step: &mut Step<'_>) -> u64 {
         let partitions = self.settings.partitions.unsigned_abs();
         // The position before the look-up: the rows may be newer, never older than it says.
         let home = routing::partition_for_tenant(event.tenant, partitions);
@@ -102,9 +106,6 @@ impl Match {
             major: event.major,
         };
         let matches = self.settings.table.matching(event.tenant, &wanted);
-        if home == self.partition {
-            self.table_position = self.table_position.max(table_position);
-        }
         let version = internal::FORMAT.to_string();
         let mut headers: Vec<HeaderRef<'_>> = Vec::with_capacity(record.headers.len() + 6);
         headers.extend(record.headers.iter().filter(|header| internal::is_carried(header)));
@@ -156,22 +157,19 @@ impl Processor for Match {
         vec![ExpiryRule { family: Family::Dedup, bound: Arc::clone(&self.bound_ms) }]
     }
 
-    fn restore(
-        &mut self,
-        _: Topic,
-        record: &Record<'_>,
-        state: &mut State,
-    ) -> Result<(), Error> {
+    fn restore(&mut self, _: Topic, record: &Record<'_>, state: &mut State) -> Result<(), Error> {
         let Some(packed) = record.value else { return Ok(()) };
         for entry in dedup::unpack(packed)? {
             let entry = entry?;
-            self.stream_time_ms = self.stream_time_ms.max(entry.arrival_ms);
+            // The record's own time is when it was processed.
+            self.see_arrival(entry.arrival_ms, record.timestamp_ms);
             state.put(entry.key(), dedup::value(entry.arrival_ms));
         }
         Ok(())
     }
 
     fn restored(&mut self, _: &State) -> Result<(), Error> {
+        self.committed_time_ms = self.stream_time_ms;
         Ok(())
     }
 
@@ -191,7 +189,7 @@ impl Processor for Match {
                 return Ok(());
             }
         };
-        self.see_arrival(event.arrival, step.now);
+        self.see_arrival(event.arrival.0, step.now.0);
         if self.is_duplicate(&event, step.state)? {
             self.tally.push(Counted::Duplicate);
             return Ok(());
@@ -219,8 +217,10 @@ impl Processor for Match {
         Ok(())
     }
 
+    /// No less than what was matched with, since a position never goes back; and what this owner
+    /// had to wait for is handed on although it matched nothing.
     fn metadata(&self) -> String {
-        format!("{TABLE_METADATA}{}", self.table_position)
+        format!("{TABLE_METADATA}{}", self.settings.table.position(self.partition))
     }
 
     fn act(
@@ -233,6 +233,8 @@ impl Processor for Match {
     }
 
     fn committed(&mut self) {
+        self.committed_time_ms = self.stream_time_ms;
+        self.bound_ms.fetch_max(self.remembered_from_ms(), Ordering::Relaxed);
         for counted in self.tally.drain(..) {
             match counted {
                 Counted::Duplicate => self.settings.metrics.duplicate(),
@@ -243,6 +245,7 @@ impl Processor for Match {
     }
 
     fn aborted(&mut self) {
+        self.stream_time_ms = self.committed_time_ms;
         self.tally.clear();
     }
 

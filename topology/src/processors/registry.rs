@@ -119,8 +119,7 @@ impl Processor for Registry {
             return Ok(());
         };
         let (stored, tenant_subscriptions) = Self::current(&change, step.state)?;
-        let key =
-            ChangeKey { tenant: change.tenant.as_str().to_owned(), id: change.subscription };
+        let key = ChangeKey { tenant: change.tenant.as_str().to_owned(), id: change.subscription };
         let change_id = change.id;
         let current = Current { record: stored.as_ref(), tenant_subscriptions };
         let (write, decision) = decide(change, current, self.limits, step.now);

@@ -97,8 +97,12 @@ pub trait Processor: Send + 'static {
     ///
     /// # Errors
     /// See [`Error`].
-    fn restore(&mut self, topic: Topic, record: &Record<'_>, state: &mut State)
-    -> Result<(), Error>;
+    fn restore(
+        &mut self,
+        topic: Topic,
+        record: &Record<'_>,
+        state: &mut State,
+    ) -> Result<(), Error>;
 
     /// The state is restored: builds what is kept in memory.
     ///

@@ -226,8 +226,7 @@ impl<'a, P: Processor, C: Clients> Session<'a, P, C> {
     /// As [`Session::run`].
     pub fn leave(&mut self) -> Result<(), Error> {
         let started = self.now();
-        while self.under_way() > 0
-            && self.now().since(started) < self.parts.shared.commit.drain_ms
+        while self.under_way() > 0 && self.now().since(started) < self.parts.shared.commit.drain_ms
         {
             if self.take_messages()? == 0 {
                 self.clients.sleep(DRAIN_SLICE_MS);

@@ -1,5 +1,5 @@
-//! Standby copies: stores of tasks that run elsewhere, kept warm by tailing the topics that they are
-//! views of, so that a takeover restores a tail instead of everything. librdkafka's assignor cannot
+//! Standby copies: stores of tasks that run elsewhere, kept warm by tailing the topics that they
+//! are views of, so that a takeover restores a tail instead of everything. librdkafka's assignor cannot
 //! be steered, so a takeover is surely warm with two instances, or with a copy everywhere.
 //!
 //! A copy is never processed from. It gives its store up as soon as the task is assigned here.
@@ -154,7 +154,7 @@ impl<P: Processor> Standby<P> {
         if changed {
             let from: Vec<_> = copies
                 .iter()
-                  .flat_map(|c| c.parts.iter().map(|p| (&*p.name, c.task.partition, p.next)))
+                .flat_map(|c| c.parts.iter().map(|p| (&*p.name, c.task.partition, p.next)))
                 .collect();
             logs.start(&from)?;
         }
@@ -181,7 +181,7 @@ impl<P: Processor> Standby<P> {
     }
 
     fn buffered(&self) -> usize {
-        self.copies.iter()  .map(|copy| copy.state.buffered_bytes()).sum()
+        self.copies.iter().map(|copy| copy.state.buffered_bytes()).sum()
     }
 
     fn apply(&mut self, now: UnixMillis) {

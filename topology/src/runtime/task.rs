@@ -181,8 +181,8 @@ impl<P: Processor> Task<P> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Progress, UnixMillis};
     use super::TaskState::{self, Closed, Created, Restoring, Running, Suspended};
+    use super::{Progress, UnixMillis};
 
     #[test]
     fn a_task_stalls_when_its_log_grows_and_its_position_stands() {

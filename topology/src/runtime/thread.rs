@@ -163,8 +163,7 @@ impl<P: Processor> StreamThread<P> {
     fn supervise(self, act: &Act<P>) -> Result<(), Error> {
         self.waker.bind();
         let spec = Arc::new(self.parts.spec.clone());
-        let restores =
-            RestoreThread::start(&spec, &self.parts.shared, &self.outside, &self.waker)
+        let restores = RestoreThread::start(&spec, &self.parts.shared, &self.outside, &self.waker)
             .map_err(|error| Error::Fatal(format!("no thread for restores: {error}")))?;
         if self.parts.shared.standby_replicas > 0 && spec.has_store() {
             self.keep_copies(&spec, &restores.incarnations)
@@ -174,8 +173,7 @@ impl<P: Processor> StreamThread<P> {
         while !self.parts.stop.is_requested() {
             self.parts.shared.status.expect(spec.name);
             let watermarks = Arc::clone(&self.outside.watermarks);
-            let clients =
-                KafkaClients::open(&spec, &self.parts.shared, watermarks, guard.clone());
+            let clients = KafkaClients::open(&spec, &self.parts.shared, watermarks, guard.clone());
             let session = clients
                 .map(|clients| Session::new(&self.parts, &self.inbox, &restores, act, clients));
             match session.and_then(Session::run) {

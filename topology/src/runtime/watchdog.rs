@@ -66,9 +66,12 @@ impl Watchdog {
         while !stop() {
             std::thread::park_timeout(Duration::from_secs(1));
             if let Some(name) = self.stuck() {
-                tracing::error!(thread = name, limit_s = self.limit.as_secs(),
+                tracing::error!(
+                    thread = name,
+                    limit_s = self.limit.as_secs(),
                     "a call into the Kafka client did not return; the process ends so that \
-                     another instance or a restart takes over");
+                     another instance or a restart takes over"
+                );
                 std::process::exit(EXIT_STUCK);
             }
         }

@@ -1,3 +1,5 @@
+//! The packed changelog and its keys, round trips and damage.
+
 use super::*;
 use crate::MemoryBase;
 use proptest::prelude::*;

@@ -68,7 +68,7 @@ impl Lanes {
         self.timers.insert((at, id));
     }
 
-    /// Nothing is claimable before `at`, whatever else happens.
+    /// Nothing is claimable before `at`, whatever else happens; a turn that it has is lost.
     pub fn hold_until(&mut self, id: SubscriptionId, at: UnixMillis) {
         self.lanes.entry(id).or_default().not_before = Some(at);
         self.queue_at(id, at);
@@ -97,11 +97,14 @@ impl Lanes {
 
     /// Whose turn it is.
     pub fn next(&mut self) -> Option<SubscriptionId> {
-        let id = self.turns.pop_front()?;
-        if let Some(lane) = self.lanes.get_mut(&id) {
+        loop {
+            let id = self.turns.pop_front()?;
+            let Some(lane) = self.lanes.get_mut(&id) else { return Some(id) };
             lane.queued = false;
+            if lane.not_before.is_none() {
+                return Some(id);
+            }
         }
-        Some(id)
     }
 
     /// The next timer.
@@ -188,6 +191,17 @@ mod tests {
         assert_eq!(lanes.next(), None);
         lanes.wake(UnixMillis(100));
         assert_eq!(lanes.next(), Some(id(1)));
+    }
+
+    #[test]
+    fn a_subscription_that_is_held_loses_the_turn_that_it_has() {
+        let mut lanes = Lanes::default();
+        lanes.queue(id(1));
+        lanes.queue(id(2));
+        lanes.hold_until(id(1), UnixMillis(100));
+        assert_eq!([lanes.next(), lanes.next()], [Some(id(2)), None]);
+        lanes.wake(UnixMillis(100));
+        assert_eq!([lanes.next(), lanes.next()], [Some(id(1)), None]);
     }
 
     #[test]

@@ -9,34 +9,12 @@ use streaming_hub_model::job::JobFacts;
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_state::family::Place;
 
+use super::ends::EndReason;
 use super::places::{self, StoredJob};
-use super::{Delivery, HUB_FAULT_MS, Returned};
+use super::{Claimed, Delivery, HUB_FAULT_MS, Returned};
 use crate::metrics::Metrics;
 use crate::runtime::processor::{Error, Output, Step};
 use crate::topics::Topic;
-
-/// Why a job ended without delivery: the reason of its dead letter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndReason {
-    /// Its schedule is used up.
-    Exhausted,
-    /// Its subscription was deleted.
-    SubscriptionDeleted,
-    /// Its subscription was disabled.
-    SubscriptionDisabled,
-}
-
-impl EndReason {
-    /// The stable name.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Exhausted => "exhausted",
-            Self::SubscriptionDeleted => "subscription_deleted",
-            Self::SubscriptionDisabled => "subscription_disabled",
-        }
-    }
-}
 
 /// What is counted once it has committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,31 +65,33 @@ impl Delivery {
         returned: &Returned,
         step: &mut Step<'_>,
     ) -> Result<(), Error> {
-        let Some(claimed) = self.claimed.get_mut(&returned.job) else { return Ok(()) };
+        // An outcome that comes again after an abort is of no use to a later attempt.
+        let of_it = |claimed: &&mut Claimed| claimed.attempt == Some(returned.delivery_id);
+        let Some(claimed) = self.claimed.get_mut(&returned.job).filter(of_it) else {
+            return Ok(());
+        };
         let job = claimed.stored.clone();
-        claimed.read_again =
-            job.is_first() && i64::try_from(job.order).is_ok_and(|order| order >= step.position);
         if !std::mem::replace(&mut claimed.returned, true) {
             self.lanes.returned(job.facts.subscription);
         }
-        let (class, detail) = match &returned.outcome.result {
+        let failure = match &returned.outcome.result {
             AttemptResult::NotAttempted { .. } => {
                 self.not_attempted(&job, step.now);
                 return Ok(());
             }
-            AttemptResult::Delivered => {
-                log_attempt(&job, returned, None, step);
-                leave(&job, step)?;
-                self.tally.push(Counted::Delivered);
-                self.recorded.push(job.id);
-                return Ok(());
-            }
-            AttemptResult::Failed { class, detail } => (*class, detail.as_str()),
+            AttemptResult::Delivered => None,
+            AttemptResult::Failed { class, detail } => Some((*class, detail.as_str())),
         };
-        log_attempt(&job, returned, Some((class, detail)), step);
-        self.failed(&job, (class, detail), &returned.outcome, step)?;
+        claimed.recorded = true;
         self.recorded.push(job.id);
-        Ok(())
+        log_attempt(&job, returned, failure, step);
+        match failure {
+            None => {
+                self.tally.push(Counted::Delivered);
+                leave(&job, step)
+            }
+            Some(failure) => self.failed(&job, failure, &returned.outcome, step),
+        }
     }
 
     /// The hub's own fault uses no step: the job stays where it is and is tried again later.
@@ -163,33 +143,13 @@ impl Delivery {
         self.settings.entropy.fill(&mut bytes);
         f64::from(u32::from_be_bytes(bytes)) / (f64::from(u32::MAX) + 1.0)
     }
-
-    /// Ends a job that is not attempted any more.
-    pub(super) fn end_without_attempt(
-        &mut self,
-        job: &StoredJob,
-        reason: EndReason,
-        step: &mut Step<'_>,
-    ) -> Result<(), Error> {
-        let Some(claimed) = self.claimed.get_mut(&job.id) else { return Ok(()) };
-        claimed.read_again =
-            job.is_first() && i64::try_from(job.order).is_ok_and(|order| order >= step.position);
-        if !std::mem::replace(&mut claimed.returned, true) {
-            self.lanes.returned(job.facts.subscription);
-        }
-        let end = End { reason, class: None, detail: "" };
-        end_job(job, job.facts, &end, None, step)?;
-        self.tally.push(Counted::Dead(reason));
-        self.recorded.push(job.id);
-        Ok(())
-    }
 }
 
 /// How a job ended.
-struct End<'a> {
-    reason: EndReason,
-    class: Option<ErrorClass>,
-    detail: &'a str,
+pub(super) struct End<'a> {
+    pub(super) reason: EndReason,
+    pub(super) class: Option<ErrorClass>,
+    pub(super) detail: &'a str,
 }
 
 /// Ends a job in its place: a tombstone in that topic, its entries gone from the store.
@@ -205,12 +165,7 @@ fn leave(job: &StoredJob, step: &mut Step<'_>) -> Result<(), Error> {
 }
 
 /// Moves a job to a tier.
-fn retry(
-    job: &StoredJob,
-    facts: JobFacts,
-    tier: Place,
-    step: &mut Step<'_>,
-) -> Result<(), Error> {
+fn retry(job: &StoredJob, facts: JobFacts, tier: Place, step: &mut Step<'_>) -> Result<(), Error> {
     leave(job, step)?;
     let texts = facts.headers();
     let old = job.headers();
@@ -229,7 +184,7 @@ fn retry(
 }
 
 /// Moves a job to the dead letters.
-fn end_job(
+pub(super) fn end_job(
     job: &StoredJob,
     facts: JobFacts,
     end: &End<'_>,

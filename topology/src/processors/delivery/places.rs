@@ -6,15 +6,16 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use streaming_hub_model::headers::{HeaderRef, Headers};
-use streaming_hub_model::id::{JobId, SubscriptionId};
+use streaming_hub_model::id::{EventId, JobId, SubscriptionId};
 use streaming_hub_model::internal;
 use streaming_hub_model::job::JobFacts;
+use streaming_hub_model::tenant;
 use streaming_hub_state::family::{Place, due, job, ready};
 use streaming_hub_state::{Record as Stored, State};
 
 use super::must_stop;
 use crate::runtime::processor::{Error, Record};
-use crate::topics::Topic;
+use crate::topics::{RETRY_TIERS, Topic};
 
 /// The place of jobs that wait for their first attempt.
 pub const DELIVERIES: Place = Place::DELIVERIES;
@@ -58,14 +59,15 @@ pub fn topic_of(place: Place) -> Topic {
 }
 
 impl StoredJob {
-    /// The job of a record of the deliveries log at this offset; `None` when it does not parse.
+    /// The job of a record of the deliveries log at this offset; `None` when it does not parse, or
+    /// has more headers than an accepted event can have: then it is a stranger's.
     pub(super) fn of_record(
         id: JobId,
         order: u64,
         record: &Record<'_>,
     ) -> Result<Option<Self>, Error> {
         let headers = record.headers.iter().map(|(name, value)| (*name, *value));
-        let encoded = Stored::encode_parts(headers, record.value)?;
+        let Ok(encoded) = Stored::encode_parts(headers, record.value) else { return Ok(None) };
         Self::decode(id, DELIVERIES, order, encoded)
     }
 
@@ -85,17 +87,16 @@ impl StoredJob {
         Self::decode(self.id, self.place, self.order, encoded)
     }
 
-    fn decode(
-        id: JobId,
-        place: Place,
-        order: u64,
-        encoded: Bytes,
-    ) -> Result<Option<Self>, Error> {
+    fn decode(id: JobId, place: Place, order: u64, encoded: Bytes) -> Result<Option<Self>, Error> {
         let record = Stored::decode(&encoded)?;
         let list = refs(&record);
         let view = Headers::new(&list);
         let read = JobFacts::read(view).and_then(|facts| {
+            let event = internal::text(view, internal::ID)?;
             let tenant = internal::text(view, internal::TENANT)?;
+            // What an attempt will need: a job that could not be attempted would stop the task.
+            EventId::parse(event).map_err(|_| internal::Error::Header(internal::ID))?;
+            tenant::validate(tenant).map_err(|_| internal::Error::Header(internal::TENANT))?;
             Ok((facts, tenant.to_owned()))
         });
         let (facts, tenant) = match read {
@@ -146,10 +147,28 @@ pub(super) fn remove(state: &mut State, place: Place, id: JobId) -> Result<(), E
     state.delete(key);
     if place == DELIVERIES {
         state.delete(ready::key(&entry.subscription, entry.order));
-    } else {
-        state.delete(due::key(&entry.subscription, entry.order, id.as_bytes()));
+        return Ok(());
+    }
+    let key = due::key(&entry.subscription, entry.order, id.as_bytes());
+    match other_tier(state, id, entry)? {
+        Some(tier) => state.put(key, due::value(tier)),
+        None => state.delete(key),
     }
     Ok(())
+}
+
+/// Another tier that a job lies in with the same due time. While topics are restored in any
+/// interleaving, a job may be in the tier that it left and in the one that it went to; when it
+/// moved within a millisecond, the two share one entry by due time.
+fn other_tier(state: &State, id: JobId, own: job::Entry) -> Result<Option<Place>, Error> {
+    for tier in (1..=RETRY_TIERS).filter_map(Place::tier) {
+        if let Some(value) = state.get(&job::key(tier, id.as_bytes()))?
+            && job::decode_value(&value)?.0 == own
+        {
+            return Ok(Some(tier));
+        }
+    }
+    Ok(None)
 }
 
 fn get(state: &State, place: Place, id: JobId) -> Result<Option<StoredJob>, Error> {
@@ -193,9 +212,8 @@ pub(super) fn first_due(
     let mut found = Ok(None);
     let range = due::of_subscription(subscription.as_bytes());
     let _ = state.scan(&range, &mut |key, value| {
-        let entry = due::decode_key(key).and_then(|(.., job)| {
-            Ok((due::decode_value(value)?, JobId::from_bytes(job).ok()))
-        });
+        let entry = due::decode_key(key)
+            .and_then(|(.., job)| Ok((due::decode_value(value)?, JobId::from_bytes(job).ok())));
         match entry {
             Ok((_, Some(job))) if !unclaimed(&job) => ControlFlow::Continue(()),
             Ok((place, job)) => {

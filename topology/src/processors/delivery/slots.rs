@@ -1,8 +1,8 @@
 //! Attempt slots of an instance (contract section 4): so many attempts and so many payload bytes
 //! under way at once. A slot is free when its attempt returns, however that ends.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The slots.
 #[derive(Debug)]

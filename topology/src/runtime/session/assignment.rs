@@ -62,8 +62,10 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
         if !self.clients.misses_partitions() {
             return Ok(());
         }
-        tracing::info!(sub_topology = self.parts.spec.name,
-            "a partition belongs to nobody; joining the group anew");
+        tracing::info!(
+            sub_topology = self.parts.spec.name,
+            "a partition belongs to nobody; joining the group anew"
+        );
         self.commit()?;
         self.clients.unsubscribe();
         let started = self.now();
@@ -162,8 +164,11 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
             self.parts.shared.status.set(self.parts.spec.name, &task.id, task.stage());
         }
         if !pause.is_empty() {
-            tracing::warn!(sub_topology = self.parts.spec.name, tasks = pause.len(),
-                "the subscriptions table is not current; tasks wait");
+            tracing::warn!(
+                sub_topology = self.parts.spec.name,
+                tasks = pause.len(),
+                "the subscriptions table is not current; tasks wait"
+            );
             self.clients.stop_fetching(&pause)?;
         }
         if !start.is_empty() {

@@ -57,8 +57,7 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
         let now = self.now();
         let running: Vec<_> =
             self.tasks.iter().filter(|t| t.is_running()).map(|t| t.id.clone()).collect();
-        let asked: Vec<(&str, i32)> =
-            running.iter().map(|id| (&*id.topic, id.partition)).collect();
+        let asked: Vec<(&str, i32)> = running.iter().map(|id| (&*id.topic, id.partition)).collect();
         if asked.is_empty() {
             return;
         }

@@ -1,0 +1,99 @@
+//! Jobs that end without an attempt: their subscription is gone or disabled, or its schedule was
+//! shortened below what they had. They are chosen while jobs are claimed, a bounded number at a
+//! time, and end in a step of their own.
+
+use streaming_hub_model::routing;
+use streaming_hub_model::subscription::Subscription;
+use streaming_hub_model::time::UnixMillis;
+
+use super::outcome::{Counted, End, end_job};
+use super::places::StoredJob;
+use super::{Claim, Delivery};
+use crate::runtime::processor::{Error, Step};
+
+/// How long a job waits for a table that is older than its match, milliseconds.
+const TABLE_WAIT_MS: u64 = 100;
+/// The most jobs that end in one transaction.
+const ENDING_MAX: usize = 256;
+/// No more are chosen once those that end have this much payload, bytes.
+const ENDING_BYTES_MAX: usize = 1024 * 1024;
+
+/// Why a job ended without delivery: the reason of its dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndReason {
+    /// Its schedule is used up.
+    Exhausted,
+    /// Its subscription was deleted.
+    SubscriptionDeleted,
+    /// Its subscription was disabled.
+    SubscriptionDisabled,
+}
+
+impl EndReason {
+    /// The stable name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exhausted => "exhausted",
+            Self::SubscriptionDeleted => "subscription_deleted",
+            Self::SubscriptionDisabled => "subscription_disabled",
+        }
+    }
+}
+
+impl Delivery {
+    /// A job whose subscription is absent or disabled ends, once the table is as new as its match
+    /// (design 18).
+    pub(super) fn end_or_wait(&mut self, job: StoredJob, now: UnixMillis) -> Claim {
+        let partitions = self.settings.partitions.unsigned_abs();
+        let home = routing::partition_for_tenant(&job.tenant, partitions);
+        // The position before the row: the row may be newer, never older than it says.
+        let position = self.settings.table.position(home);
+        let reason = match self.settings.table.get(job.facts.subscription) {
+            Some(subscription) if subscription.enabled => return Claim::Later(now),
+            Some(_) => EndReason::SubscriptionDisabled,
+            None => EndReason::SubscriptionDeleted,
+        };
+        if position < job.facts.table {
+            return Claim::Later(now.plus(TABLE_WAIT_MS));
+        }
+        self.end(job, reason, now)
+    }
+
+    /// Chooses a job to end, if there is room for one more.
+    pub(super) fn end(&mut self, job: StoredJob, reason: EndReason, now: UnixMillis) -> Claim {
+        let bytes: usize = self.ending.iter().map(|(job, _)| job.payload.len()).sum();
+        if self.ending.len() >= ENDING_MAX || bytes >= ENDING_BYTES_MAX {
+            return Claim::Later(now);
+        }
+        self.claim_job(&job, None);
+        self.ending.push((job, reason));
+        Claim::Ending
+    }
+
+    /// Whether a job has had as many attempts as its schedule has by now (I4).
+    pub(super) fn is_used_up(&self, job: &StoredJob, subscription: &Subscription) -> bool {
+        let schedule = subscription.retry_schedule_or(&self.settings.retry_schedule);
+        usize::try_from(job.facts.attempts).is_ok_and(|had| had >= schedule.attempts_max())
+    }
+
+    /// Whether a chosen job has not ended in the open transaction.
+    pub(super) fn has_to_end(&self) -> bool {
+        self.ending.iter().any(|(job, _)| self.claimed.get(&job.id).is_some_and(|c| !c.recorded))
+    }
+
+    /// Ends every chosen job, once in a transaction.
+    pub(super) fn end_all(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        for (job, reason) in &self.ending {
+            let Some(claimed) = self.claimed.get_mut(&job.id) else { continue };
+            if std::mem::replace(&mut claimed.recorded, true) {
+                continue;
+            }
+            let end = End { reason: *reason, class: None, detail: "" };
+            end_job(job, job.facts, &end, None, step)?;
+            self.tally.push(Counted::Dead(*reason));
+            self.recorded.push(job.id);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! I3 and I4 over what was committed, and that the store is what its topics say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use streaming_hub_model::headers::Headers;
+use streaming_hub_model::id::JobId;
+use streaming_hub_model::internal;
+use streaming_hub_model::job::JobFacts;
+use streaming_hub_state::family::{Place, due, job, ready};
+use streaming_hub_state::{Family, Key, KeyRange, Record as Stored, State};
+
+use super::super::places;
+use super::{World, home};
+use crate::topics::{RETRY_TIERS, Topic};
+
+/// The topics that a job can lie in.
+pub(super) fn topics() -> Vec<Topic> {
+    let tiers = (1..=RETRY_TIERS).map(Topic::Retry);
+    [Topic::Deliveries].into_iter().chain(tiers).chain([Topic::DeadLetters]).collect()
+}
+
+/// Checks everything that holds after a commit.
+pub(super) fn check(world: &World) {
+    let attempts = recorded_attempts(world);
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for entry in world.bench.logs.all(Topic::Deliveries) {
+        places.entry(entry.key_text().to_owned()).or_default();
+    }
+    for topic in topics() {
+        for (job, entry) in world.bench.logs.live(topic) {
+            let recorded = attempts.get(&job).map_or(0, Vec::len);
+            let said = entry.number(internal::ATTEMPTS);
+            assert_eq!(usize::try_from(said).unwrap(), recorded, "{job} in {topic}");
+            places.entry(job).or_default().push(topic.to_string());
+        }
+    }
+    for (job, outcomes) in &attempts {
+        let done = outcomes.iter().filter(|outcome| *outcome == "delivered");
+        places.entry(job.clone()).or_default().extend(done.map(|_| "done".to_owned()));
+        assert!(outcomes.len() <= world.attempts_max, "I4: {job} had {}", outcomes.len());
+    }
+    for (job, places) in &places {
+        assert_eq!(places.len(), 1, "I3: {job} is in {places:?}");
+    }
+    ended_for_a_reason(world);
+    store_is_a_view(world);
+    indexes_agree(&world.bench.state);
+}
+
+/// The outcomes of each job's attempts, in order; checks that they are counted without gaps.
+fn recorded_attempts(world: &World) -> BTreeMap<String, Vec<String>> {
+    let mut attempts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in world.bench.logs.all(Topic::Attempts) {
+        let line = line.json();
+        let outcomes = attempts.entry(line["job"].as_str().unwrap().to_owned()).or_default();
+        outcomes.push(line["outcome"].as_str().unwrap().to_owned());
+        assert_eq!(line["attempt"], outcomes.len(), "each attempt is recorded once");
+    }
+    attempts
+}
+
+/// A job ended for its subscription only when the table was as new as its match (design 18).
+fn ended_for_a_reason(world: &World) {
+    for (job, entry) in world.bench.logs.live(Topic::DeadLetters) {
+        if entry.text(internal::REASON).starts_with("subscription_") {
+            let known = world.table.position(home());
+            assert!(entry.number(internal::TABLE) <= known, "{job} ended too early");
+        }
+    }
+}
+
+/// Each place of the store holds what its topic holds, the deliveries as far as they were read.
+fn store_is_a_view(world: &World) {
+    for number in 0..=RETRY_TIERS {
+        let place = Place::from_number(number).unwrap();
+        let mut live = world.bench.logs.live(places::topic_of(place));
+        live.retain(|_, e| place != places::DELIVERIES || e.offset < world.bench.position);
+        let text = |id: [u8; 16]| JobId::from_bytes(id).unwrap().to_string();
+        let stored = world.bench.state.collect(&job::in_place(place), usize::MAX).unwrap();
+        let stored: BTreeSet<String> =
+            stored.iter().map(|(key, _)| text(job::decode_key(key).unwrap().1)).collect();
+        assert_eq!(stored, live.into_keys().collect::<BTreeSet<_>>(), "{place}");
+    }
+}
+
+/// Every job has its one entry in the order of its place, and there is no other entry.
+pub(super) fn indexes_agree(state: &State) {
+    // In tiers with the same due time, in the middle of a restore, a job has one entry for both.
+    let mut expected: BTreeMap<Key, Vec<Vec<u8>>> = BTreeMap::new();
+    let all = |family| state.collect(&KeyRange::family(family), usize::MAX).unwrap();
+    for (key, value) in all(Family::Job) {
+        let (place, id) = job::decode_key(&key).unwrap();
+        let (entry, encoded) = job::decode_value(&value).unwrap();
+        let stored = Stored::decode(&encoded).unwrap();
+        let headers: Vec<_> =
+            stored.headers.iter().map(|h| (&h.name[..], h.value.as_deref())).collect();
+        let facts = JobFacts::read(Headers::new(&headers)).unwrap();
+        assert_eq!(facts.subscription.as_bytes(), &entry.subscription);
+        let (key, value) = if place == places::DELIVERIES {
+            (ready::key(&entry.subscription, entry.order), ready::value(&id).to_vec())
+        } else {
+            assert_eq!(u64::try_from(facts.due.0).unwrap(), entry.order);
+            (due::key(&entry.subscription, entry.order, &id), due::value(place).to_vec())
+        };
+        expected.entry(key).or_default().push(value);
+    }
+    for (key, value) in all(Family::Ready).into_iter().chain(all(Family::Due)) {
+        let values = expected.remove(&key).unwrap_or_default();
+        assert!(values.contains(&value.to_vec()), "{key:?} leads to no job");
+    }
+    assert!(expected.is_empty(), "jobs without an entry: {expected:?}");
+}
