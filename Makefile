@@ -8,6 +8,15 @@ CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/streaming-hub
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
+BIN := $(CARGO_TARGET_DIR)/debug
+
+# Always all of the workspace: another selection is another set of features, and RocksDB would be
+# built once for each.
+ALL := --workspace --all-targets --locked
+tests = $(foreach file,$(wildcard $(1)),--test $(basename $(notdir $(file))))
+FAST_TESTS := $(call tests,tests/*.rs state/tests/*.rs simulation/tests/*.rs)
+BROKER_TESTS := $(call tests,integration/tests/*.rs)
+
 .PHONY: help setup build fmt lint test deny demo up down bench
 
 help: ## this list
@@ -16,34 +25,34 @@ help: ## this list
 setup: ## install what is missing on this machine, or say what and how
 	@scripts/setup
 
-build: setup ## build the hub
-	cargo build --locked
+build: setup ## build everything
+	cargo build $(ALL)
 
 fmt: ## format the code
 	cargo fmt --all
 
 lint: setup ## formatting and clippy, warnings are errors
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy $(ALL) -- -D warnings
 
 test: ## everything that must hold: lints, unit tests, licences, tests on a real broker
 	@scripts/setup --java
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo test --workspace --exclude streaming-hub-integration --locked
+	cargo clippy $(ALL) -- -D warnings
+	cargo build $(ALL)
+	cargo test --workspace --locked --lib --bins $(FAST_TESTS)
 	scripts/deny
 	scripts/kafka fetch --nodes 3
-	cargo build --locked
-	cargo test -p streaming-hub-integration --locked -- --test-threads=1
+	cargo test --workspace --locked $(BROKER_TESTS) -- --test-threads=1
 
 deny: ## licences, sources and known vulnerabilities of the dependencies
 	scripts/deny
 
 demo: build ## facts on a real broker arrive as signed webhooks (DEMO_HOLD=1 keeps it running)
-	cargo run -q -p streaming-hub-integration --bin demo --locked
+	$(BIN)/demo
 
 bench: build ## latency, throughput and memory, printed
-	cargo run -q -p streaming-hub-integration --bin bench --locked
+	$(BIN)/bench
 
 up: build ## start broker and hub, and leave them running
 	@scripts/up
