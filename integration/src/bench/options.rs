@@ -1,0 +1,183 @@
+//! What the benchmark is told: flags, or environment variables of the same names in capitals.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+
+/// How to use it.
+pub const USAGE: &str = "\
+usage: bench [--NAME VALUE]...     or the environment variable of the same name in capitals
+
+  parts       which parts to run: floor,latency,deliveries,restart,throughput   (all)
+  facts       facts of the throughput part                                      (200000)
+  payload     bytes of a payload                                                (1024)
+  tenants     tenants, each with one subscription to all of its events          (50)
+  partitions  partitions of the source topic and of the internal topics         (4)
+  duplicates  duplicates in a hundred facts                                     (2)
+  deliveries  deliveries of the deliveries part                                 (20000)
+  restarts    kills of the restart part                                         (5)
+  seed        of the facts                                                      (1)
+  bench_json  file to write the results to
+";
+
+/// The parts, in the order in which they run.
+pub const PARTS: [&str; 5] = ["floor", "latency", "deliveries", "restart", "throughput"];
+
+/// What to measure with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Names out of [`PARTS`].
+    pub parts: BTreeSet<String>,
+    /// Facts of the throughput part.
+    pub facts: usize,
+    /// Bytes of a payload.
+    pub payload_bytes: usize,
+    /// Tenants, each with one subscription.
+    pub tenants: usize,
+    /// Partitions of the source topic and of the internal topics.
+    pub partitions: i32,
+    /// Duplicates in a hundred facts.
+    pub duplicates_percent: u64,
+    /// Deliveries of the deliveries part.
+    pub deliveries: usize,
+    /// Kills of the restart part.
+    pub restarts: usize,
+    /// Seed of the facts.
+    pub seed: u64,
+    /// Where the results go as JSON.
+    pub json: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            parts: PARTS.map(str::to_owned).into(),
+            facts: 200_000,
+            payload_bytes: 1024,
+            tenants: 50,
+            partitions: 4,
+            duplicates_percent: 2,
+            deliveries: 20_000,
+            restarts: 5,
+            seed: 1,
+            json: None,
+        }
+    }
+}
+
+impl Options {
+    /// The defaults, changed by the environment, changed by flags.
+    ///
+    /// # Errors
+    /// An unknown name, or a value that cannot be read.
+    pub fn read(
+        environment: impl Fn(&str) -> Option<String>,
+        flags: impl IntoIterator<Item = String>,
+    ) -> Result<Self> {
+        const NAMES: [&str; 10] = [
+            "parts",
+            "facts",
+            "payload",
+            "tenants",
+            "partitions",
+            "duplicates",
+            "deliveries",
+            "restarts",
+            "seed",
+            "bench_json",
+        ];
+        let mut options = Self::default();
+        for name in NAMES {
+            if let Some(value) = environment(&name.to_ascii_uppercase()) {
+                options.set(name, &value)?;
+            }
+        }
+        let mut flags = flags.into_iter();
+        while let Some(flag) = flags.next() {
+            let Some(name) = flag.strip_prefix("--").filter(|name| NAMES.contains(name)) else {
+                bail!("unknown option {flag}\n\n{USAGE}");
+            };
+            let value = flags.next().with_context(|| format!("{flag} needs a value"))?;
+            options.set(name, &value)?;
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let failed = || format!("{name}: {value:?} is not understood");
+        match name {
+            "parts" => self.parts = parts(value)?,
+            "bench_json" => self.json = Some(value).filter(|v| !v.is_empty()).map(PathBuf::from),
+            "seed" => self.seed = value.parse().with_context(failed)?,
+            "duplicates" => self.duplicates_percent = value.parse().with_context(failed)?,
+            "partitions" => self.partitions = value.parse().with_context(failed)?,
+            "facts" => self.facts = value.parse().with_context(failed)?,
+            "payload" => self.payload_bytes = value.parse().with_context(failed)?,
+            "tenants" => self.tenants = value.parse().with_context(failed)?,
+            "deliveries" => self.deliveries = value.parse().with_context(failed)?,
+            _ => self.restarts = value.parse().with_context(failed)?,
+        }
+        Ok(())
+    }
+
+    /// Whether any of these parts is to run.
+    #[must_use]
+    pub fn wants(&self, parts: &[&str]) -> bool {
+        parts.iter().any(|part| self.parts.contains(*part))
+    }
+
+    /// For the results.
+    #[must_use]
+    pub fn as_json(&self) -> Value {
+        json!({
+            "facts": self.facts,
+            "payload_bytes": self.payload_bytes,
+            "tenants": self.tenants,
+            "partitions": self.partitions,
+            "duplicates_percent": self.duplicates_percent,
+            "deliveries": self.deliveries,
+            "restarts": self.restarts,
+            "seed": self.seed,
+        })
+    }
+}
+
+fn parts(value: &str) -> Result<BTreeSet<String>> {
+    let parts = value.split(',').map(str::trim).map(|part| {
+        if !PARTS.contains(&part) {
+            bail!("there is no part {part:?}\n\n{USAGE}");
+        }
+        Ok(part.to_owned())
+    });
+    parts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(environment: &[(&str, &str)], flags: &[&str]) -> Result<Options> {
+        let found = |name: &str| {
+            let pair = environment.iter().find(|(own, _)| *own == name);
+            pair.map(|(_, value)| (*value).to_owned())
+        };
+        Options::read(found, flags.iter().map(|flag| (*flag).to_owned()))
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_that_over_the_defaults() {
+        let environment = [("FACTS", "7"), ("PARTS", "floor, restart"), ("SEED", "3")];
+        let options = read(&environment, &["--facts", "8"]).unwrap();
+        assert_eq!((options.facts, options.seed, options.tenants), (8, 3, 50));
+        assert!(options.wants(&["restart"]) && !options.wants(&["latency", "deliveries"]));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_an_error() {
+        for flags in [&["--fact", "1"][..], &["--facts"], &["--facts", "x"], &["--parts", "all"]] {
+            assert!(read(&[], flags).is_err(), "{flags:?}");
+        }
+    }
+}
