@@ -243,10 +243,10 @@ impl Processor for Delivery {
         let Some(place) = places::of_topic(topic) else { return Ok(()) };
         let Some(job) = job_id(record) else { return Ok(()) };
         places::remove(state, place, job)?;
-        if record.value.is_some() {
-            if let Some(stored) = StoredJob::of_record(job, offset(record), record)? {
-                places::put(state, &stored.at(place))?;
-            }
+        if record.value.is_some()
+            && let Some(stored) = StoredJob::of_record(job, offset(record), record)?
+        {
+            places::put(state, &stored.at(place))?;
         }
         Ok(())
     }
@@ -317,7 +317,7 @@ impl Processor for Delivery {
         actions: &mut Vec<Order>,
     ) -> Result<Option<UnixMillis>, Error> {
         self.lanes.wake(now);
-        while let Some(id) = self.lanes.next() {
+        while let Some(id) = self.lanes.next_turn() {
             match self.claim(id, now, state)? {
                 Claim::Made(order) => {
                     actions.push(*order);

@@ -147,7 +147,7 @@ impl Ingest {
         let headers_bytes: usize = record.headers.iter().map(header_bytes).sum();
         let keyed = headers_bytes + bytes_of(record.key);
         // Contract section 8, last rule: what is above the limit is kept by size and hash.
-        let kept = (keyed <= room).then_some(record.headers).unwrap_or_default();
+        let kept = if keyed <= room { record.headers } else { &[] };
         let fits = kept.len() == record.headers.len() && keyed + bytes_of(record.value) <= room;
         if !fits {
             let value = record.value.unwrap_or_default();

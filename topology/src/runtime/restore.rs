@@ -282,7 +282,6 @@ impl<L: Logs> Restore<'_, L> {
         state: &mut State,
     ) -> Result<u64, Error> {
         let mut records = 0;
-        let fresh = state.checkpoint()?.is_none();
         let partition = self.task.partition;
         let from: Vec<_> = parts
             .iter()
@@ -298,7 +297,8 @@ impl<L: Logs> Restore<'_, L> {
         if !parts.is_empty() {
             state.commit(&self.checkpoint(parts))?;
         }
-        Ok(if fresh { records } else { records.max(1) })
+        // A checkpoint alone says nothing: a task that never ran may have left one.
+        Ok(if state.is_empty()? { records } else { records.max(1) })
     }
 
     fn read_to_marks<P: Processor>(

@@ -235,8 +235,7 @@ impl<'a, P: Processor, C: Clients> Session<'a, P, C> {
             self.clients.poll(&mut |_, _| Ok(()))?;
             self.follow_group()?;
         }
-        self.commit()?;
-        self.refresh_own_positions();
+        self.commit_with_ends()?;
         let all: Vec<_> = self.tasks.iter().map(|task| task.id.clone()).collect();
         self.close_tasks(&all);
         self.clients.leave();

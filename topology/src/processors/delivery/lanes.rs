@@ -96,7 +96,7 @@ impl Lanes {
     }
 
     /// Whose turn it is.
-    pub fn next(&mut self) -> Option<SubscriptionId> {
+    pub fn next_turn(&mut self) -> Option<SubscriptionId> {
         loop {
             let id = self.turns.pop_front()?;
             let Some(lane) = self.lanes.get_mut(&id) else { return Some(id) };
@@ -165,9 +165,12 @@ mod tests {
         for n in [1, 2, 1, 3, 2] {
             lanes.queue(id(n));
         }
-        assert_eq!([lanes.next(), lanes.next()], [Some(id(1)), Some(id(2))]);
+        assert_eq!([lanes.next_turn(), lanes.next_turn()], [Some(id(1)), Some(id(2))]);
         lanes.queue(id(1));
-        assert_eq!([lanes.next(), lanes.next(), lanes.next()], [Some(id(3)), Some(id(1)), None]);
+        assert_eq!(
+            [lanes.next_turn(), lanes.next_turn(), lanes.next_turn()],
+            [Some(id(3)), Some(id(1)), None]
+        );
     }
 
     #[test]
@@ -177,9 +180,9 @@ mod tests {
         lanes.queue_at(id(1), UnixMillis(80));
         assert_eq!(lanes.next_wake(), Some(UnixMillis(80)));
         lanes.wake(UnixMillis(79));
-        assert_eq!(lanes.next(), None);
+        assert_eq!(lanes.next_turn(), None);
         lanes.wake(UnixMillis(80));
-        assert_eq!(lanes.next(), Some(id(1)));
+        assert_eq!(lanes.next_turn(), Some(id(1)));
         assert_eq!(lanes.next_wake(), None);
     }
 
@@ -188,9 +191,9 @@ mod tests {
         let mut lanes = Lanes::default();
         lanes.hold_until(id(1), UnixMillis(100));
         lanes.queue(id(1));
-        assert_eq!(lanes.next(), None);
+        assert_eq!(lanes.next_turn(), None);
         lanes.wake(UnixMillis(100));
-        assert_eq!(lanes.next(), Some(id(1)));
+        assert_eq!(lanes.next_turn(), Some(id(1)));
     }
 
     #[test]
@@ -199,16 +202,16 @@ mod tests {
         lanes.queue(id(1));
         lanes.queue(id(2));
         lanes.hold_until(id(1), UnixMillis(100));
-        assert_eq!([lanes.next(), lanes.next()], [Some(id(2)), None]);
+        assert_eq!([lanes.next_turn(), lanes.next_turn()], [Some(id(2)), None]);
         lanes.wake(UnixMillis(100));
-        assert_eq!([lanes.next(), lanes.next()], [Some(id(1)), None]);
+        assert_eq!([lanes.next_turn(), lanes.next_turn()], [Some(id(1)), None]);
     }
 
     #[test]
     fn a_resting_subscription_leaves_nothing_in_memory() {
         let mut lanes = Lanes::default();
         lanes.queue(id(1));
-        lanes.next();
+        lanes.next_turn();
         lanes.rest(id(1));
         assert!(lanes.lanes.is_empty() && lanes.turns.is_empty() && lanes.timers.is_empty());
     }

@@ -79,13 +79,13 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
 
     /// Commits what is done before the partitions are let go: another owner starts from there.
     fn revoked(&mut self, ids: &[TaskId]) -> Result<(), Error> {
-        if self.tasks.iter().any(|task| task.dirty && ids.contains(&task.id)) {
-            match self.commit() {
+        let leaves = |task: &Task<P>| task.dirty || task.wrote_own;
+        if self.tasks.iter().any(|task| leaves(task) && ids.contains(&task.id)) {
+            match self.commit_with_ends() {
                 Err(Error::Abort(reason)) => self.rewind(&reason)?,
                 other => other?,
             }
         }
-        self.refresh_own_positions();
         self.close_tasks(ids);
         self.clients.release(ids)
     }

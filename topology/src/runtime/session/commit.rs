@@ -1,12 +1,15 @@
 //! When and what a session commits, and how it rewinds (design 1, 3, 5, 9): one transaction with
 //! the positions of every task that it read or wrote for; the local stores after it, never before.
 
+use std::collections::HashMap;
+
 use streaming_hub_state::Checkpoint;
 
 use super::{Session, step};
 use crate::instances;
 use crate::kafka::error::Error;
 use crate::runtime::clients::{Clients, Position};
+use crate::runtime::mailbox::TaskId;
 use crate::runtime::processor::Processor;
 use crate::runtime::spec::Source;
 use crate::runtime::task::Task;
@@ -143,37 +146,53 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
         Checkpoint { positions, stamped_at_ms: self.now().0 }
     }
 
-    /// Asks where the tasks' own topics end. Between transactions only this thread's committed
-    /// writes lie before that end, so it is an exact position. Without an answer checkpoints stay
-    /// as they are: an older one is a longer restore, nothing else.
-    pub(super) fn refresh_own_positions(&mut self) {
-        if self.clients.is_open() || !self.parts.spec.has_store() {
-            return;
+    /// As [`Self::commit`], and moves checkpoints up to where the tasks' own topics end. The ends are
+    /// asked for before the commit and taken after it: the commit is fenced, so that until then
+    /// nobody else has written there. (A thread that stood still past its session would take the
+    /// next owner's writes for its own.)
+    pub(super) fn commit_with_ends(&mut self) -> Result<(), Error> {
+        let ends = self.own_ends();
+        for task in self.tasks.iter_mut().filter(|task| ends.contains_key(&task.id)) {
+            task.dirty = true;
+            task.wrote_own = false;
         }
+        let committed = self.commit();
+        for task in &mut self.tasks {
+            let Some(ends) = ends.get(&task.id) else { continue };
+            match &committed {
+                Ok(()) => task.own_positions.extend(ends.iter().cloned()),
+                Err(_) => task.wrote_own = true,
+            }
+        }
+        committed
+    }
+
+    /// Where the own topics of tasks that wrote to them end. Without an answer checkpoints stay as
+    /// they are: an older one is a longer restore, nothing else.
+    fn own_ends(&mut self) -> HashMap<TaskId, Vec<((String, i32), i64)>> {
         let (spec, application) = (&self.parts.spec, &self.parts.shared.application);
         let own = spec.restores.iter().filter(|topic| !spec.source.is(**topic));
         let own: Vec<String> = own.map(|topic| topic.name(application)).collect();
-        let wrote = |task: &&mut Task<P>| task.wrote_own && task.live.is_some();
-        let mut tasks: Vec<_> = self.tasks.iter_mut().filter(wrote).collect();
+        let wrote = self.tasks.iter().filter(|task| task.wrote_own && task.live.is_some());
+        let tasks: Vec<_> = wrote.map(|task| task.id.clone()).collect();
         let asked: Vec<(&str, i32)> = tasks
             .iter()
-            .flat_map(|task| own.iter().map(|name| (name.as_str(), task.id.partition)))
+            .flat_map(|task| own.iter().map(|name| (name.as_str(), task.partition)))
             .collect();
         if asked.is_empty() {
-            return;
+            return HashMap::new();
         }
         let ends = match self.clients.high_watermarks(&asked) {
             Ok(ends) => ends,
             Err(error) => {
                 tracing::debug!(%error, "checkpoints stay as they are");
-                return;
+                return HashMap::new();
             }
         };
-        for (task, ends) in tasks.iter_mut().zip(ends.chunks(own.len())) {
-            task.wrote_own = false;
-            for (name, end) in own.iter().zip(ends) {
-                task.own_positions.insert((name.clone(), task.id.partition), *end);
-            }
-        }
+        let of_task = |(task, ends): (TaskId, &[i64])| {
+            let place = |name: &String| (name.clone(), task.partition);
+            (task.clone(), own.iter().map(place).zip(ends.iter().copied()).collect())
+        };
+        tasks.into_iter().zip(ends.chunks(own.len())).map(of_task).collect()
     }
 }

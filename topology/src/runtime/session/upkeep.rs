@@ -25,11 +25,8 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
             return Ok(());
         }
         self.last_upkeep = now;
-        if self.dirty_since.is_some() {
-            self.commit()?;
-        }
+        self.commit_with_ends()?;
         if self.parts.spec.has_store() {
-            self.refresh_own_positions();
             self.look_after_stores()?;
         }
         self.look_for_stalls();

@@ -21,8 +21,9 @@ enum Op {
 
 fn op() -> impl Strategy<Value = Op> {
     let (job, place) = (0u64..6, 0u8..4);
+    let put = (job.clone(), place.clone(), 0u8..2, 0u64..5);
     prop_oneof![
-        6 => (job.clone(), place.clone(), 0u8..2, 0u64..5).prop_map(|(j, p, s, o)| Op::Put(j, p, s, o)),
+        6 => put.prop_map(|(job, place, s, order)| Op::Put(job, place, s, order)),
         4 => (job, place).prop_map(|(job, place)| Op::Remove(job, place)),
         1 => Just(Op::Commit),
         1 => Just(Op::Rollback),

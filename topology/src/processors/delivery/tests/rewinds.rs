@@ -53,7 +53,7 @@ fn an_outcome_before_its_record_is_read_again_counts_and_does_not_bring_the_job_
         world.answer(job, outcome);
         world.commit();
         assert_eq!(world.place(job).as_deref(), place);
-        world.bench.read(usize::MAX);
+        world.bench.read(1);
         world.commit();
         assert_eq!(world.place(job).as_deref(), place);
         let again = world.turn();
