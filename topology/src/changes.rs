@@ -61,7 +61,7 @@ impl View for Replies {
         Topic::SubscriptionReplies
     }
 
-    fn from_end(&self) -> bool {
+    fn is_from_end(&self) -> bool {
         true
     }
 

@@ -36,7 +36,7 @@ pub trait View: Send + Sync {
     fn topic(&self) -> Topic;
 
     /// Whether only what is written from now on matters.
-    fn from_end(&self) -> bool {
+    fn is_from_end(&self) -> bool {
         false
     }
 
@@ -127,7 +127,7 @@ impl Follower {
 
     /// The partitions of all views that are read from their beginning, or of the others.
     fn partitions(&self, from_end: bool) -> Vec<(&str, i32)> {
-        let wanted = self.views.iter().filter(|(_, view)| view.from_end() == from_end);
+        let wanted = self.views.iter().filter(|(_, view)| view.is_from_end() == from_end);
         wanted
             .flat_map(|(name, view)| {
                 let count = view.topic().partitions(&self.shared.topics);

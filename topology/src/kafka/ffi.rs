@@ -123,8 +123,7 @@ pub(crate) fn produce(
         vu(rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_PARTITION, Union { i32_: record.partition }),
         vu(
             rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_MSGFLAGS,
-            #[expect(clippy::cast_possible_wrap, reason = "a flag of librdkafka, value 2")]
-            Union { i: rd::RD_KAFKA_MSG_F_COPY as i32 },
+            Union { i: rd::RD_KAFKA_MSG_F_COPY },
         ),
         vu(rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_VALUE, Union { mem: memory(record.value) }),
         vu(rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_KEY, Union { mem: memory(record.key) }),
