@@ -145,6 +145,12 @@ impl KeyRange {
         Self::prefix(Key::of(family))
     }
 
+    /// Every key of the families above this one.
+    #[must_use]
+    pub(crate) fn above(family: Family) -> Self {
+        Self { from: Key::of(family).prefix_end(), to: Key::from_bytes(&[u8::MAX]) }
+    }
+
     /// Every key that starts with `prefix`.
     #[must_use]
     pub fn prefix(prefix: Key) -> Self {

@@ -254,6 +254,17 @@ impl State {
         Ok(())
     }
 
+    /// Whether there is no entry at all, uncommitted ones included; the checkpoint does not count.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Io`].
+    pub fn is_empty(&self) -> Result<bool, Error> {
+        let found = self.scan(&KeyRange::above(Family::Checkpoint), &mut |_, _| {
+            ControlFlow::Break(())
+        })?;
+        Ok(found.is_continue())
+    }
+
     /// The checkpoint of the last commit, `None` if there never was one.
     ///
     /// # Errors

@@ -233,3 +233,17 @@ fn the_buffer_counts_what_it_holds_and_says_when_it_is_full() {
     state.rollback();
     assert_eq!(state.buffered_bytes(), 0);
 }
+
+#[test]
+fn a_checkpoint_is_no_entry() {
+    let mut state = State::new(Box::new(MemoryBase::new()));
+    state.commit(&Checkpoint::default()).unwrap();
+    assert!(state.is_empty().unwrap());
+    state.put(dedup::key(&[1; 16], b"acme"), dedup::value(1));
+    assert!(!state.is_empty().unwrap());
+    state.rollback();
+    assert!(state.is_empty().unwrap());
+    state.put(dedup::key(&[1; 16], b"acme"), dedup::value(1));
+    state.commit(&Checkpoint::default()).unwrap();
+    assert!(!state.is_empty().unwrap());
+}

@@ -178,6 +178,8 @@ fn retry(job: &StoredJob, facts: JobFacts, tier: Place, step: &mut Step<'_>) -> 
         value: Some(&job.payload),
     });
     if let Some(moved) = job.rewritten(&headers)? {
+        // An event that came again beyond the horizon made its job again: it may lie there too.
+        places::remove(step.state, tier, job.id)?;
         places::put(step.state, &moved.at(tier))?;
     }
     Ok(())
