@@ -46,7 +46,7 @@ impl Dispatcher {
                 Outcome::failed(ErrorClass::Panic, "the sink's own code failed")
             });
             if let AttemptResult::NotAttempted { detail } = &outcome.result {
-                tracing::error!(%job, detail, "the hub could not attempt a delivery; it tries again");
+                tracing::error!(%job, detail, "a delivery could not be attempted; tried again");
             }
             // The slot first: the task that hears of the outcome may claim it at once.
             drop(slot);

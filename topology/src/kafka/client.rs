@@ -125,8 +125,8 @@ impl KafkaSettings {
         // The next transaction meets the markers of the last one; the defaults sleep 100 ms.
         config.set("retry.backoff.ms", "1");
         config.set("retry.backoff.max.ms", "5");
-        // Large batches while a transaction fills; the flush before its commit does not wait for it.
-        // Without, each record wakes the sender: half of all processor time.
+        // Large batches while a transaction fills; the flush before its commit does not wait for
+        // it. Without, each record wakes the sender: half of all processor time.
         config.set("linger.ms", "50");
         // Reports of what succeeded say nothing that the commit does not say.
         config.set("delivery.report.only.error", "true");

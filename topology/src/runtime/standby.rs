@@ -1,6 +1,6 @@
 //! Standby copies: stores of tasks that run elsewhere, kept warm by tailing the topics that they
-//! are views of, so that a takeover restores a tail instead of everything. librdkafka's assignor cannot
-//! be steered, so a takeover is surely warm with two instances, or with a copy everywhere.
+//! are views of, so that a takeover restores a tail instead of everything. librdkafka's assignor
+//! cannot be steered, so a takeover is surely warm with two instances, or with a copy everywhere.
 //!
 //! A copy is never processed from. It gives its store up as soon as the task is assigned here.
 

@@ -146,8 +146,8 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
         Checkpoint { positions, stamped_at_ms: self.now().0 }
     }
 
-    /// As [`Self::commit`], and moves checkpoints up to where the tasks' own topics end. The ends are
-    /// asked for before the commit and taken after it: the commit is fenced, so that until then
+    /// As [`Self::commit`], and moves checkpoints up to where the tasks' own topics end. The ends
+    /// are asked for before the commit and taken after it: the commit is fenced, so that until then
     /// nobody else has written there. (A thread that stood still past its session would take the
     /// next owner's writes for its own.)
     pub(super) fn commit_with_ends(&mut self) -> Result<(), Error> {
