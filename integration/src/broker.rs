@@ -3,13 +3,15 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::TopicResult;
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
+use rdkafka::error::KafkaResult;
 use rdkafka::types::RDKafkaErrorCode;
 
 use crate::keeper::Keeper;
@@ -96,6 +98,36 @@ impl Broker {
         self.script(&["start", "--node", &node.to_string()])
     }
 
+    /// Begins to start a node again, which may take a while; the process ends when it answers.
+    ///
+    /// # Errors
+    /// When the script cannot be run.
+    pub fn begin_start_node(&self, node: u16) -> Result<Child> {
+        let mut command = Command::new(script());
+        command.args(["start", "--node", &node.to_string(), "--dir"]).arg(&self.directory);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().context("scripts/kafka")
+    }
+
+    /// The file that a node's output goes to.
+    #[must_use]
+    pub fn log(&self, node: u16) -> PathBuf {
+        self.directory.join(format!("node-{node}.log"))
+    }
+
+    /// Sends a node a signal: `STOP`, `CONT`. One that is stopped keeps its connections and answers
+    /// nobody, as behind a network that stalls.
+    ///
+    /// # Errors
+    /// When it does not run as a process of this machine.
+    pub fn signal_node(&self, node: u16, name: &str) -> Result<()> {
+        let pid = std::fs::read_to_string(self.directory.join(format!("node-{node}.pid")))?;
+        let status =
+            Command::new("bash").args(["-c", "kill -\"$0\" \"$1\"", name, pid.trim()]).status()?;
+        ensure!(status.success(), "kill -{name} of node {node}: {status}");
+        Ok(())
+    }
+
     fn script(&self, arguments: &[&str]) -> Result<()> {
         let mut command = Command::new(script());
         command.args(arguments).arg("--dir").arg(&self.directory);
@@ -120,17 +152,46 @@ impl Broker {
         let replicas = TopicReplication::Fixed(i32::from(self.nodes));
         let new = NewTopic::new(name, partitions, replicas);
         let new = settings.iter().fold(new, |new, (key, value)| new.set(key, value));
+        match self.ask(async |admin, wait| admin.create_topics([&new], wait).await)? {
+            Ok(()) | Err(RDKafkaErrorCode::TopicAlreadyExists) => Ok(()),
+            Err(code) => bail!("topic {name} was not made: {code}"),
+        }
+    }
+
+    /// Raises a topic's number of partitions to this one.
+    ///
+    /// # Errors
+    /// The broker's.
+    pub fn grow_topic(&self, name: &str, partitions: usize) -> Result<()> {
+        let new = NewPartitions::new(name, partitions);
+        self.ask(async |admin, wait| admin.create_partitions([&new], wait).await)?
+            .map_err(|code| anyhow!("topic {name} did not grow: {code}"))
+    }
+
+    /// Deletes a topic.
+    ///
+    /// # Errors
+    /// The broker's.
+    pub fn delete_topic(&self, name: &str) -> Result<()> {
+        self.ask(async |admin, wait| admin.delete_topics(&[name], wait).await)?
+            .map_err(|code| anyhow!("topic {name} was not deleted: {code}"))
+    }
+
+    /// One request about one topic, and how it went.
+    fn ask(
+        &self,
+        request: impl AsyncFnOnce(
+            &AdminClient<DefaultClientContext>,
+            &AdminOptions,
+        ) -> KafkaResult<Vec<TopicResult>>,
+    ) -> Result<Result<(), RDKafkaErrorCode>> {
         let admin: AdminClient<DefaultClientContext> =
             ClientConfig::new().set("bootstrap.servers", &self.bootstrap).create()?;
         let wait = AdminOptions::new().operation_timeout(Some(Duration::from_secs(20)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        for outcome in runtime.block_on(admin.create_topics([&new], &wait))? {
-            match outcome {
-                Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-                Err((name, code)) => bail!("topic {name} was not made: {code}"),
-            }
-        }
-        Ok(())
+        let outcomes = runtime.block_on(request(&admin, &wait))?;
+        let failed = outcomes.into_iter().find_map(Result::err);
+        Ok(failed.map_or(Ok(()), |(_, code)| Err(code)))
     }
 }
 

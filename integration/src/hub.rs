@@ -55,19 +55,26 @@ impl Hub {
         ensure!(self.running.is_none(), "the hub runs already");
         let file = self.config.write()?;
         let log = OpenOptions::new().create(true).append(true).open(self.config.log())?;
-        let mut command = Command::new(program()?);
+        let mut command = program_command()?;
         command.arg("run").arg("--config").arg(file);
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("STREAMING_HUB_") {
-                command.env_remove(name);
-            }
-        }
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().context("the hub's program")?;
         let pid = child.id().to_string();
         let kill = ["bash", "-c", "kill -KILL \"$0\"", &pid].map(OsStr::new);
         self.running = Some(Running { child, keeper: Keeper::new(&kill)? });
         Ok(())
+    }
+
+    /// Runs one of the program's commands with the same configuration: what it printed.
+    ///
+    /// # Errors
+    /// When it fails, with what it said.
+    pub fn command(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = program_command()?;
+        let output = command.args(arguments).arg("--config").arg(self.config.write()?).output()?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{arguments:?}: {}\n{told}", output.status);
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Its configuration.
@@ -242,6 +249,17 @@ impl Drop for Hub {
             let _ = self.kill9();
         }
     }
+}
+
+/// The program, with nothing in its environment that configures it.
+fn program_command() -> Result<Command> {
+    let mut command = Command::new(program()?);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("STREAMING_HUB_") {
+            command.env_remove(name);
+        }
+    }
+    Ok(command)
 }
 
 /// The program beside this one: a test lies in `deps/`, a binary in its parent.

@@ -10,6 +10,19 @@ use crate::reader::{Reader, Record};
 /// How many retry tiers there are.
 pub const RETRY_TIERS: u8 = 11;
 
+/// A group's place in a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position {
+    /// The topic.
+    pub topic: String,
+    /// The partition.
+    pub partition: i32,
+    /// The next offset that the group will read; none if it never committed.
+    pub committed: Option<i64>,
+    /// One behind the last record.
+    pub end: i64,
+}
+
 /// The internal topics of one application.
 pub struct Internal {
     reader: Reader,
@@ -123,6 +136,19 @@ impl Internal {
             }
         }
         Ok(open)
+    }
+
+    /// Where a group stands on each partition of a topic, and where that partition ends.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn positions(&self, group: &str, topic: &str) -> Result<Vec<Position>> {
+        let positions = self.reader.positions(&self.name(group), topic)?.into_iter();
+        let positions = positions.map(|(partition, committed)| {
+            let (_, end) = self.reader.watermarks(topic, partition)?;
+            Ok(Position { topic: topic.to_owned(), partition, committed, end })
+        });
+        positions.collect()
     }
 
     /// Whether this group has read these topics to their ends.

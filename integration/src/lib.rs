@@ -9,6 +9,7 @@
 pub mod api;
 pub mod bench;
 pub mod broker;
+pub mod chaos;
 pub mod check;
 pub mod config;
 pub mod facts;

@@ -135,22 +135,32 @@ impl Reader {
     /// # Errors
     /// As [`Self::read`].
     pub fn unread(&self, group: &str, topics: &BTreeSet<String>) -> Result<usize> {
-        let member = consumer(&self.bootstrap, "read_uncommitted", Some(group))?;
         let mut count = 0;
         for topic in topics {
-            let mut wanted = TopicPartitionList::new();
-            for partition in self.partitions(topic)? {
-                wanted.add_partition(topic, partition);
-            }
-            let positions = member.committed_offsets(wanted, ANSWER)?;
-            let positions = positions.elements();
-            let from = positions.iter().map(|element| match element.offset() {
-                Offset::Offset(offset) => (element.partition(), offset),
-                _ => (element.partition(), 0),
-            });
+            let positions = self.positions(group, topic)?.into_iter();
+            let from = positions.map(|(partition, position)| (partition, position.unwrap_or(0)));
             count += self.read_from(topic, &from.collect())?.len();
         }
         Ok(count)
+    }
+
+    /// Where a group stands on each partition of a topic; none where it never committed.
+    ///
+    /// # Errors
+    /// When the broker does not tell.
+    pub fn positions(&self, group: &str, topic: &str) -> Result<BTreeMap<i32, Option<i64>>> {
+        let member = consumer(&self.bootstrap, "read_uncommitted", Some(group))?;
+        let mut wanted = TopicPartitionList::new();
+        for partition in self.partitions(topic)? {
+            wanted.add_partition(topic, partition);
+        }
+        let positions = member.committed_offsets(wanted, ANSWER)?;
+        let positions = positions.elements();
+        let positions = positions.iter().map(|element| match element.offset() {
+            Offset::Offset(offset) => (element.partition(), Some(offset)),
+            _ => (element.partition(), None),
+        });
+        Ok(positions.collect())
     }
 
     /// The first offset of a partition, and one behind the last.

@@ -225,6 +225,9 @@ impl Topic {
             config.push(("segment.bytes", (64 * 1024 * 1024).to_string()));
             config.push(("segment.ms", hours(6)));
             config.push(("min.cleanable.dirty.ratio", "0.2".to_owned()));
+            // Whoever reads up to where the topic ended an hour ago, at the most, finds each key's
+            // last record before that end: what has overtaken it since cannot have removed it yet.
+            config.push(("min.compaction.lag.ms", hours(1)));
             config.push(("max.compaction.lag.ms", hours(24)));
         }
         config

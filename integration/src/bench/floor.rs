@@ -15,8 +15,8 @@ use crate::{say, wait};
 
 const SOURCE: &str = "bench-floor";
 const TARGETS: [&str; 3] = ["bench-floor-1", "bench-floor-2", "bench-floor-3"];
-/// Commits before the first that is measured.
-const WARM_UP: usize = 300;
+/// Commits before the first that is measured: a new broker takes half as long after so many.
+const WARM_UP: usize = 1_500;
 const COMMITS: usize = 300;
 /// As far apart as the facts of the idle latency.
 const APART_PER_SECOND: u32 = 20;

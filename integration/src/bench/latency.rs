@@ -23,9 +23,11 @@ struct Load {
     facts: usize,
 }
 
-const WARM_UP: Load = Load { per_second: 50, facts: 300 };
+const WARM_UP: Load = Load { per_second: 100, facts: 1_000 };
 const IDLE: Load = Load { per_second: 20, facts: 200 };
 const STEADY: Load = Load { per_second: 200, facts: 2_000 };
+/// Facts before the first that is measured: some for each partition.
+const FIRST: usize = 40;
 /// How long the last delivery may take.
 const LAST: Duration = Duration::from_secs(60);
 
@@ -67,8 +69,8 @@ pub fn run(stage: &mut Stage, hub: &mut Hub, report: &mut Report) -> Result<()> 
 }
 
 fn measure(stage: &mut Stage, hub: &mut Hub, load: &Load) -> Result<Percentiles> {
+    let writer = warm_writer(stage, hub)?;
     let facts = stage.unique_facts(load.facts);
-    let writer = Writer::prompt(stage.broker.bootstrap())?;
     let before = stage.hook.count();
     let mut pace = Pace::per_second(load.per_second);
     let mut sent = HashMap::with_capacity(facts.len());
@@ -80,6 +82,21 @@ fn measure(stage: &mut Stage, hub: &mut Hub, load: &Load) -> Result<Percentiles>
     writer.finish()?;
     let arrived = arrivals(&stage.hook, before, &facts, hub)?;
     Ok(Percentiles::of(sent.iter().map(|(id, sent)| arrived[id].duration_since(*sent)).collect()))
+}
+
+/// A producer that has written before: its first records wait half a second for its identity.
+///
+/// # Errors
+/// When they are not written, or do not arrive.
+pub(super) fn warm_writer(stage: &mut Stage, hub: &mut Hub) -> Result<Writer> {
+    let writer = Writer::prompt(stage.broker.bootstrap())?;
+    let (facts, before) = (stage.unique_facts(FIRST), stage.hook.count());
+    for fact in &facts {
+        writer.send(fact)?;
+    }
+    writer.finish()?;
+    arrivals(&stage.hook, before, &facts, hub)?;
+    Ok(writer)
 }
 
 /// When each of these facts arrived first; waits for the last.

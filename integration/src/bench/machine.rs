@@ -14,12 +14,13 @@ pub fn describe() -> Value {
         let line = text.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
     };
+    let load = read("/proc/loadavg");
     json!({
         "processors": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         "model": field(&read("/proc/cpuinfo"), "model name"),
         "memory": field(&read("/proc/meminfo"), "MemTotal"),
         // What else ran on it, at the end.
-        "load_average": read("/proc/loadavg").trim(),
+        "load_average": load.split(' ').take(3).collect::<Vec<_>>().join(" "),
         "kernel": read("/proc/sys/kernel/osrelease").trim(),
     })
 }

@@ -4,11 +4,10 @@
 use anyhow::Result;
 
 use super::deliveries::as_f64;
-use super::latency::arrivals;
+use super::latency::{arrivals, warm_writer};
 use super::percentiles::Percentiles;
 use super::report::Report;
 use super::stage::{READY, Stage};
-use super::writer::Writer;
 use crate::hub::Hub;
 use crate::{say, wait};
 
@@ -17,7 +16,7 @@ use crate::{say, wait};
 /// # Errors
 /// When it does not come back.
 pub fn run(stage: &mut Stage, hub: &mut Hub, kills: usize, report: &mut Report) -> Result<()> {
-    let writer = Writer::prompt(stage.broker.bootstrap())?;
+    let writer = warm_writer(stage, hub)?;
     let (mut works, mut ready, mut restored) = (Vec::new(), Vec::new(), 0);
     for kill in 1..=kills {
         let facts = stage.unique_facts(1);

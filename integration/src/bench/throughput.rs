@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::copy::{self, Pass};
 use super::count;
@@ -51,7 +51,8 @@ pub fn run(stage: &mut Stage, facts: usize, report: &mut Report) -> Result<()> {
     let roles = ["ingest", "match", "registry", "api"];
     let started = wait::instant();
     let mut hub = Hub::start(stage.config("a", &roles)?)?;
-    let (first, last) = progress(&mut hub, facts as u64)?;
+    let progress = progress(&mut hub, facts as u64);
+    let (first, last) = progress.with_context(|| hub.log_tail())?;
     let (_, peak) = hub.rss_bytes()?;
     let application = hub.config().application();
     hub.terminate(READY)?;

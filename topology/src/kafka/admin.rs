@@ -10,13 +10,14 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
-use rdkafka::producer::{BaseRecord, Producer};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{Offset, TopicPartitionList};
 use streaming_hub_model::tenant::TenantId;
 use streaming_hub_model::time::UnixMillis;
 
 use super::client::KafkaSettings;
 use super::offsets;
+use super::transactor::Reports;
 use crate::clock::Watch;
 use crate::instances::{LAYOUT_KEY, Layout};
 use crate::salting::SaltRecord;
@@ -58,6 +59,17 @@ pub enum Error {
         recorded: i32,
         /// What the configuration says.
         configured: i32,
+    },
+    /// A published topic could not be read to its end.
+    #[error("the topic {0} could not be read to its end within 30 s; are all brokers up?")]
+    Unread(String),
+    /// A record could not be written.
+    #[error("writing to {topic}: {reason}")]
+    Unwritten {
+        /// The topic.
+        topic: String,
+        /// What Kafka said.
+        reason: String,
     },
     /// A topic could not be made.
     #[error("making the topic {topic}: {reason}")]
@@ -265,11 +277,11 @@ impl Administrator {
         let watch = Watch::start();
         let mut position = low;
         while position < high && watch.elapsed() < SETTLE {
-            if let Some(message) = self.reader.poll(Duration::from_millis(20)) {
-                let message = message?;
-                if message.key() == Some(key) {
-                    found = message.payload().map(<[u8]>::to_vec);
-                }
+            // An error here is a broker that is away for a moment: the deadline counts.
+            if let Some(Ok(message)) = self.reader.poll(Duration::from_millis(20))
+                && message.key() == Some(key)
+            {
+                found = message.payload().map(<[u8]>::to_vec);
             }
             let positions = self.reader.position()?;
             let element = positions.find_partition(&name, 0);
@@ -278,7 +290,8 @@ impl Administrator {
             }
         }
         self.reader.unassign()?;
-        Ok(found)
+        // Not to have read to the end is no answer: what is missing may be what was asked for.
+        if position < high { Err(Error::Unread(name)) } else { Ok(found) }
     }
 
     fn record_layout(&self) -> Result<(), Error> {
@@ -289,12 +302,16 @@ impl Administrator {
 
     fn write(&self, topic: Topic, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let client_id = format!("{}-admin", self.topics.application);
-        let producer: rdkafka::producer::BaseProducer = self.kafka.producer(&client_id).create()?;
+        let config = self.kafka.producer(&client_id);
+        let producer: BaseProducer<Reports> = config.create_with_context(Reports::default())?;
         let name = self.name(topic);
         let record = BaseRecord::to(&name).partition(0).key(key).payload(value);
         producer.send(record).map_err(|(error, _)| error)?;
         producer.flush(REQUEST)?;
-        Ok(())
+        match producer.context().take_failure() {
+            Some(reason) => Err(Error::Unwritten { topic: name, reason }),
+            None => Ok(()),
+        }
     }
 
     /// Since when a tenant is salted, if it is.

@@ -15,7 +15,11 @@ pub enum Error {
     /// every task restores its tail (design 5, "unknown commit outcome").
     #[error("clients must be rebuilt: {0}")]
     Rebuild(String),
-    /// Somebody else uses our id, or nothing can be done here: the process ends.
+    /// Somebody else uses our member id, or the coordinator forgot it while it was away: new
+    /// clients once, the process ends when it comes again (design 7).
+    #[error("fenced: {0}")]
+    Fenced(String),
+    /// Nothing can be done here: the process ends.
     #[error("fatal: {0}")]
     Fatal(String),
 }
@@ -38,7 +42,7 @@ impl Error {
                     Self::Abort(inner_text)
                 }
             }
-            KafkaError::MessageConsumptionFatal(_) => Self::Fatal(text),
+            KafkaError::MessageConsumptionFatal(_) => Self::Fenced(text),
             other => match other.rdkafka_error_code() {
                 Some(code) => Self::of_code(code, &text),
                 None => Self::Rebuild(text),
@@ -110,6 +114,7 @@ mod tests {
             Error::Retry(_) => "retry",
             Error::Abort(_) => "abort",
             Error::Rebuild(_) => "rebuild",
+            Error::Fenced(_) => "fenced",
             Error::Fatal(_) => "fatal",
         };
         for (code, wanted) in [
@@ -129,9 +134,9 @@ mod tests {
     }
 
     #[test]
-    fn a_fatal_consumer_error_means_that_somebody_else_uses_our_id() {
+    fn a_fatal_consumer_error_may_mean_that_somebody_else_uses_our_id() {
         let error = KafkaError::MessageConsumptionFatal(Code::FencedInstanceId);
-        assert!(matches!(Error::of(&error), Error::Fatal(_)));
+        assert!(matches!(Error::of(&error), Error::Fenced(_)));
     }
 
     #[test]

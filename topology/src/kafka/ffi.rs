@@ -13,18 +13,19 @@ use rdkafka::message::BorrowedHeaders;
 use rdkafka::types::RDKafkaRespErr;
 
 /// A consumer's membership of its group at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Membership {
     /// Generation of the group; negative outside of it.
     pub(crate) generation: i32,
-    /// Whether the coordinator gave a member id; after a loss its absence is the only sign.
-    pub(crate) has_member_id: bool,
+    /// The id that the coordinator gave; after a loss its absence is the only sign.
+    pub(crate) member_id: Option<String>,
 }
 
 impl Membership {
-    /// Whether a transaction may carry this membership: the broker accepts any other unfenced.
-    pub(crate) fn is_valid(self) -> bool {
-        self.generation >= 0 && self.has_member_id
+    /// Whether a transaction may carry this membership (the broker accepts one outside of the group
+    /// unfenced), and whether it is the one under which `member_id` was given its partitions.
+    pub(crate) fn is_of(&self, member_id: Option<&str>) -> bool {
+        self.generation >= 0 && self.member_id.is_some() && self.member_id.as_deref() == member_id
     }
 }
 
@@ -35,13 +36,14 @@ pub(crate) fn membership(client: *mut rd::rd_kafka_t) -> Membership {
     unsafe {
         let metadata = rd::rd_kafka_consumer_group_metadata(client);
         if metadata.is_null() {
-            return Membership { generation: -1, has_member_id: false };
+            return Membership { generation: -1, member_id: None };
         }
         let member = rd::rd_kafka_consumer_group_metadata_member_id(metadata);
-        let has_member_id = !member.is_null() && *member != 0;
+        let member_id = (!member.is_null() && *member != 0)
+            .then(|| CStr::from_ptr(member).to_string_lossy().into_owned());
         let generation = rd::rd_kafka_consumer_group_metadata_generation_id(metadata);
         rd::rd_kafka_consumer_group_metadata_destroy(metadata);
-        Membership { generation, has_member_id }
+        Membership { generation, member_id }
     }
 }
 

@@ -12,6 +12,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientConfig, TopicPartitionList};
 
+use super::ffi;
 use crate::runtime::clients::GroupEvent;
 use crate::runtime::mailbox::TaskId;
 
@@ -19,6 +20,10 @@ use crate::runtime::mailbox::TaskId;
 #[derive(Default)]
 pub(crate) struct Membership {
     events: Mutex<VecDeque<GroupEvent>>,
+    /// The member id under which partitions were assigned. One that was thrown out of its group
+    /// joins again under another; what it still holds then is somebody else's, whatever
+    /// `assignment_lost` says by that time (any assign or unassign resets it).
+    member_id: Mutex<Option<String>>,
     closing: AtomicBool,
 }
 
@@ -26,6 +31,16 @@ impl Membership {
     /// The oldest event that was not handled yet.
     pub(crate) fn next(&self) -> Option<GroupEvent> {
         self.events.lock().ok()?.pop_front()
+    }
+
+    /// The member id under which partitions were assigned.
+    pub(crate) fn member_id(&self) -> Option<String> {
+        self.member_id.lock().ok()?.clone()
+    }
+
+    /// Whether an event waits to be handled.
+    pub(crate) fn has_event(&self) -> bool {
+        self.events.lock().is_ok_and(|events| !events.is_empty())
     }
 
     /// From now on partitions are let go at once: the thread handles nothing any more.
@@ -64,9 +79,17 @@ impl ConsumerContext for Membership {
             partition: element.partition(),
         });
         let list = tasks.collect();
+        let now = ffi::membership(consumer.client().native_ptr());
         let event = match error {
-            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => GroupEvent::Assigned(list),
-            _ if consumer.assignment_lost() => GroupEvent::Lost(list),
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => {
+                if let Ok(mut member_id) = self.member_id.lock() {
+                    *member_id = now.member_id;
+                }
+                GroupEvent::Assigned(list)
+            }
+            _ if consumer.assignment_lost() || !now.is_of(self.member_id().as_deref()) => {
+                GroupEvent::Lost(list)
+            }
             _ => GroupEvent::Revoked(list),
         };
         if let Ok(mut events) = self.events.lock() {

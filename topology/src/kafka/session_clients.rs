@@ -126,6 +126,10 @@ impl Clients for KafkaClients {
         self.consumer.context().next()
     }
 
+    fn has_event(&self) -> bool {
+        self.consumer.context().has_event()
+    }
+
     fn accept_assignment(&mut self) -> Result<(), Error> {
         self.consumer.incremental_assign(&TopicPartitionList::new()).map_err(rebuild)
     }
@@ -249,7 +253,7 @@ fn failed_poll(error: &KafkaError) -> Result<(), Error> {
         return Err(Error::Rebuild(format!("a source's log moved: {error}")));
     }
     match Error::of(error) {
-        fatal @ Error::Fatal(_) => Err(fatal),
+        fenced @ (Error::Fenced(_) | Error::Fatal(_)) => Err(fenced),
         other => {
             tracing::debug!(error = %other, "poll");
             Ok(())

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use rdkafka::TopicPartitionList;
 use rdkafka::client::ClientContext;
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseProducer, Producer, ProducerContext};
 
 use super::error::Error;
 use super::ffi;
+use super::membership::Membership;
 use crate::clock::Watch;
 use crate::runtime::processor::{Output, Outputs};
 use crate::topics::Topic;
@@ -28,6 +29,13 @@ const DRAIN: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Reports {
     failed: std::sync::Mutex<Option<String>>,
+}
+
+impl Reports {
+    /// The first failed delivery since the last call.
+    pub(crate) fn take_failure(&self) -> Option<String> {
+        self.failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
 }
 
 impl ClientContext for Reports {}
@@ -137,22 +145,25 @@ impl Transactor {
     }
 
     /// Commits the open transaction (or one of offsets alone) with these positions.
-    pub(crate) fn commit<C: ConsumerContext>(
+    pub(crate) fn commit(
         &mut self,
         positions: &TopicPartitionList,
-        consumer: &BaseConsumer<C>,
+        consumer: &BaseConsumer<Membership>,
     ) -> Result<(), Error> {
         self.failure()?;
         self.begin()?;
         self.drain()?;
-        // The broker takes an empty member id or a negative generation unfenced, so our own check
-        // is the fence; the same generation before and after means the metadata between is of it.
+        // The broker takes an empty member id or a negative generation unfenced, and fresh metadata
+        // of a membership regained for partitions of one that was lost: our own check is the fence.
+        // The same membership before and after means that the metadata between is of it.
         let client = consumer.client().native_ptr();
         let before = ffi::membership(client);
         let metadata = consumer.group_metadata();
         let after = ffi::membership(client);
-        let Some(metadata) = metadata.filter(|_| before == after && before.is_valid()) else {
-            return Err(Error::Abort("this member is not in its group now".into()));
+        let assigned = consumer.context().member_id();
+        let is_ours = before == after && before.is_of(assigned.as_deref());
+        let Some(metadata) = metadata.filter(|_| is_ours) else {
+            return Err(Error::Abort("this member is not in its group as it was".into()));
         };
         if positions.count() == 0 {
             return Err(Error::Abort("a transaction without offsets is fenced by nobody".into()));
@@ -183,9 +194,7 @@ impl Transactor {
                 other => Error::Rebuild(format!("the abort failed: {other}")),
             },
         )?;
-        if let Ok(mut failed) = self.producer.context().failed.lock() {
-            *failed = None;
-        }
+        let _ = self.producer.context().take_failure();
         self.open = false;
         Ok(())
     }
@@ -199,10 +208,7 @@ impl Transactor {
             self.producer.poll(Duration::ZERO);
         }
         self.producer.poll(Duration::ZERO);
-        match self.producer.context().failed.lock() {
-            Ok(mut failed) => failed.take().map_or(Ok(()), |text| Err(Error::Abort(text))),
-            Err(_) => Err(Error::Rebuild("delivery reports are lost".into())),
-        }
+        self.producer.context().take_failure().map_or(Ok(()), |text| Err(Error::Abort(text)))
     }
 
     /// Serves the producer's queue, so that its errors and reports are seen while it idles.
@@ -216,6 +222,7 @@ impl Error {
         match self {
             Self::Retry(_) | Self::Abort(_) => Self::Abort(text.to_owned()),
             Self::Rebuild(_) => Self::Rebuild(text.to_owned()),
+            Self::Fenced(_) => Self::Fenced(text.to_owned()),
             Self::Fatal(_) => Self::Fatal(text.to_owned()),
         }
     }

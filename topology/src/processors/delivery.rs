@@ -343,6 +343,10 @@ impl Processor for Delivery {
             if stored.is_first() && stored.order >= self.position {
                 self.settled.insert(job, stored.order);
             }
+            if !stored.is_first() {
+                // Made again beyond the horizon meanwhile, it may lie below what was passed.
+                self.lanes.unpass(stored.facts.subscription, 0);
+            }
             // A job that moved to a tier can be claimed from now on.
             self.lanes.queue(stored.facts.subscription);
         }

@@ -45,6 +45,11 @@ pub trait Clients {
     /// What the group told and was not handled yet.
     fn next_event(&mut self) -> Option<GroupEvent>;
 
+    /// Whether something was told and not handled yet.
+    fn has_event(&self) -> bool {
+        false
+    }
+
     /// Answers an assignment: nothing of it is fetched yet.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rdkafka::consumer::BaseConsumer;
+use streaming_hub_model::time::UnixMillis;
 
 use super::mailbox::{Address, Addressed, Mailbox, Waker};
 use super::processor::Processor;
@@ -24,6 +25,9 @@ use crate::shared::Shared;
 
 /// How long a rebuild of the clients waits, so that a broken broker is not hammered.
 const REBUILD_PAUSE: Duration = Duration::from_secs(1);
+
+/// Fenced again within this time: somebody else uses the same id, milliseconds.
+const FENCED_AGAIN_MS: u64 = 30_000;
 
 /// Whether tasks may run at all (design 18: the table behind them is current).
 pub trait Gate: Send + Sync {
@@ -170,6 +174,7 @@ impl<P: Processor> StreamThread<P> {
                 .map_err(|error| Error::Fatal(format!("no thread for standby copies: {error}")))?;
         }
         let guard = self.outside.watchdog.guard(&format!("stream-{}", spec.name));
+        let mut fencings = Fencings::default();
         while !self.parts.stop.is_requested() {
             self.parts.shared.status.expect(spec.name);
             let watermarks = Arc::clone(&self.outside.watermarks);
@@ -178,9 +183,9 @@ impl<P: Processor> StreamThread<P> {
                 .map(|clients| Session::new(&self.parts, &self.inbox, &restores, act, clients));
             match session.and_then(Session::run) {
                 Ok(Ended::Stopped) => return Ok(()),
-                Err(Error::Fatal(text)) => {
-                    tracing::error!(sub_topology = spec.name, error = text, "stream thread ends");
-                    return Err(Error::Fatal(text));
+                Err(error) if fencings.must_end(&error, self.parts.shared.clock.now()) => {
+                    tracing::error!(sub_topology = spec.name, %error, "stream thread ends");
+                    return Err(error);
                 }
                 Err(error) => {
                     tracing::warn!(sub_topology = spec.name, %error, "clients are rebuilt");
@@ -190,6 +195,27 @@ impl<P: Processor> StreamThread<P> {
             }
         }
         Ok(())
+    }
+}
+
+/// Tells a member id that the coordinator forgot, which comes once, from one that somebody else
+/// uses too, which comes again and again.
+#[derive(Debug, Default)]
+struct Fencings {
+    last: Option<UnixMillis>,
+}
+
+impl Fencings {
+    /// Whether this error ends the thread for good.
+    fn must_end(&mut self, error: &Error, now: UnixMillis) -> bool {
+        match error {
+            Error::Fatal(_) => true,
+            Error::Fenced(_) => {
+                let last = self.last.replace(now);
+                last.is_some_and(|last| now.since(last) < FENCED_AGAIN_MS)
+            }
+            Error::Retry(_) | Error::Abort(_) | Error::Rebuild(_) => false,
+        }
     }
 }
 
@@ -276,5 +302,21 @@ impl<P: Processor> Restores<P> for RestoreThread<P> {
 
     fn incarnations(&self) -> &Incarnations {
         &self.incarnations
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_be_fenced_once_is_survived_and_again_soon_is_not() {
+        let mut fencings = Fencings::default();
+        let fenced = Error::Fenced("id".into());
+        assert!(!fencings.must_end(&fenced, UnixMillis(1_000)));
+        assert!(!fencings.must_end(&fenced, UnixMillis(1_000 + 30_000)));
+        assert!(!fencings.must_end(&Error::Rebuild("x".into()), UnixMillis(31_001)));
+        assert!(fencings.must_end(&fenced, UnixMillis(31_002)));
+        assert!(fencings.must_end(&Error::Fatal("x".into()), UnixMillis(0)));
     }
 }

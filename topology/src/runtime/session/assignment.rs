@@ -149,6 +149,10 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
 
     /// Lets tasks run while the gate is open, and none while it is shut.
     pub(super) fn follow_gate(&mut self) -> Result<(), Error> {
+        if self.clients.has_event() {
+            // To stop fetching now would answer a revocation that was not handled yet.
+            return Ok(());
+        }
         let open = self.parts.gate.is_open();
         let (mut start, mut pause) = (Vec::new(), Vec::new());
         for task in &mut self.tasks {
