@@ -17,7 +17,7 @@ tests = $(foreach file,$(wildcard $(1)),--test $(basename $(notdir $(file))))
 FAST_TESTS := $(call tests,tests/*.rs state/tests/*.rs simulation/tests/*.rs)
 BROKER_TESTS := $(call tests,integration/tests/*.rs)
 
-.PHONY: help setup build fmt lint test deny demo up down bench chaos
+.PHONY: help setup build fmt lint test deny demo up down bench sim chaos
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ demo: build ## facts on a real broker arrive as signed webhooks (DEMO_HOLD=1 kee
 
 bench: build ## latency, throughput and memory, printed
 	$(BIN)/bench
+
+sim: build ## the simulation: SEEDS=n runs from SEED=n on, STEPS=n each
+	$(BIN)/sim
 
 chaos: build ## kills, zombies and lost brokers for MINUTES=10 with SEED=n, then proof that all is there
 	scripts/kafka fetch --nodes 3

@@ -259,9 +259,8 @@ impl State {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Io`].
     pub fn is_empty(&self) -> Result<bool, Error> {
-        let found = self.scan(&KeyRange::above(Family::Checkpoint), &mut |_, _| {
-            ControlFlow::Break(())
-        })?;
+        let found =
+            self.scan(&KeyRange::above(Family::Checkpoint), &mut |_, _| ControlFlow::Break(()))?;
         Ok(found.is_continue())
     }
 

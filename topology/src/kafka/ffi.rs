@@ -123,10 +123,7 @@ pub(crate) fn produce(
     let vus = [
         vu(rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_RKT, Union { rkt: topic.topic }),
         vu(rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_PARTITION, Union { i32_: record.partition }),
-        vu(
-            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_MSGFLAGS,
-            Union { i: rd::RD_KAFKA_MSG_F_COPY },
-        ),
+        vu(rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_MSGFLAGS, Union { i: rd::RD_KAFKA_MSG_F_COPY }),
         vu(rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_VALUE, Union { mem: memory(record.value) }),
         vu(rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_KEY, Union { mem: memory(record.key) }),
         vu(rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADERS, Union { headers }),

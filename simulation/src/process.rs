@@ -1,0 +1,287 @@
+//! One process of the hub: its stream threads, its views, its attempts, over the disks of its
+//! instance. Made as the composition root makes it, with everything outside replaced.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, mpsc};
+
+use streaming_hub_model::envelope::IngestPolicy;
+use streaming_hub_model::follow::FollowSet;
+use streaming_hub_model::registry::Limits;
+use streaming_hub_model::retry::RetrySchedule;
+use streaming_hub_topology::follower::View;
+use streaming_hub_topology::instances::Owners;
+use streaming_hub_topology::kafka::admin::Consumed;
+use streaming_hub_topology::kafka::client::KafkaSettings;
+use streaming_hub_topology::metrics::Metrics;
+use streaming_hub_topology::processors::delivery::slots::Slots;
+use streaming_hub_topology::processors::delivery::{Delivery, DeliverySettings, Order, Returned};
+use streaming_hub_topology::processors::ingest::{Ingest, IngestSettings};
+use streaming_hub_topology::processors::matching::{Match, MatchSettings};
+use streaming_hub_topology::processors::registry::Registry;
+use streaming_hub_topology::runtime::mailbox::{Address, Mailbox};
+use streaming_hub_topology::runtime::processor::Processor;
+use streaming_hub_topology::runtime::spec::SubTopology;
+use streaming_hub_topology::runtime::status::Status;
+use streaming_hub_topology::runtime::thread::{AlwaysOpen, Gate, Parts, Stop};
+use streaming_hub_topology::salting::Salting;
+use streaming_hub_topology::shared::{CommitSettings, Shared};
+use streaming_hub_topology::table::Table;
+use streaming_hub_topology::topics::TopicSettings;
+use streaming_hub_topology::topology;
+
+use crate::arena::Arena;
+use crate::clock::SeededEntropy;
+use crate::defect::Defect;
+use crate::destinations::Destinations;
+use crate::disks::{Disks, SimStores};
+use crate::follower::SimFollower;
+use crate::observe::{Eye, Observed};
+use crate::seam::{Life, Seam};
+use crate::threads::{Common, Kept, SimThread, StreamThread};
+
+/// What sessions of one run borrow.
+#[derive(Default)]
+pub struct Arenas {
+    ingest: Arena<Kept<Observed<Ingest>>>,
+    matching: Arena<Kept<Observed<Match>>>,
+    delivery: Arena<Kept<Observed<Delivery>>>,
+    registry: Arena<Kept<Observed<Registry>>>,
+}
+
+/// The settings of all processes of one run.
+#[derive(Clone)]
+pub struct Settings {
+    /// Names and counts of topics.
+    pub topics: TopicSettings,
+    /// Dedup horizon, milliseconds.
+    pub horizon_ms: i64,
+    /// The curve of subscriptions without one of their own.
+    pub schedule: RetrySchedule,
+    /// Limits of the registry.
+    pub limits: Limits,
+    /// Attempts at once in one process.
+    pub slots: usize,
+    /// Commit cadence.
+    pub commit: CommitSettings,
+    /// The counters.
+    pub metrics: Arc<Metrics>,
+    /// Names of the internal topics, by their number.
+    pub topic_names: Rc<Vec<Arc<str>>>,
+}
+
+/// A process.
+pub struct Process<'a> {
+    /// Its life.
+    pub life: Arc<Life>,
+    /// What its threads share.
+    pub shared: Arc<Shared>,
+    /// Feeds its views.
+    pub follower: SimFollower,
+    /// Its stream threads.
+    pub threads: Vec<Box<dyn StreamThread + 'a>>,
+    /// Its attempt slots.
+    pub slots: Arc<Slots>,
+    /// Its calls.
+    pub destinations: RefCell<Destinations>,
+    orders: mpsc::Receiver<(Address, Order)>,
+    mailbox: Mailbox<Returned>,
+}
+
+impl Process<'_> {
+    /// The next attempt that a task orders.
+    pub fn next_order(&self) -> Option<(Address, Order)> {
+        self.orders.try_recv().ok()
+    }
+
+    /// Hands an outcome to its task.
+    pub fn answer(&self, address: Address, returned: Returned) {
+        self.mailbox.send(address, returned);
+    }
+}
+
+/// Makes the parts of one process.
+struct Maker<'m, 'a> {
+    arenas: &'a Arenas,
+    common: Common<'a>,
+    settings: &'m Settings,
+    shared: Arc<Shared>,
+    table: Arc<Table>,
+    /// The table as delivery sees it.
+    told: Arc<Table>,
+    salting: Arc<Salting>,
+    slots: Arc<Slots>,
+    eye: Arc<Eye>,
+}
+
+/// Starts a process of an instance.
+pub fn start<'a>(
+    arenas: &'a Arenas,
+    seam: &Rc<Seam<'a>>,
+    settings: &Settings,
+    life: &Arc<Life>,
+    disks: &Disks,
+) -> Process<'a> {
+    let clock = Arc::new(seam.clock.clone());
+    let partitions = settings.topics.partitions;
+    let table = Arc::new(Table::new(partitions, Arc::clone(&clock) as _));
+    let lying = seam.has(Defect::EndedUnread).then(|| Arc::new(Table::new(partitions, clock)));
+    let told = lying.clone().unwrap_or_else(|| Arc::clone(&table));
+    let (owners, salting) = (Arc::new(Owners::default()), Arc::new(Salting::default()));
+    let views: Vec<Arc<dyn View>> =
+        vec![Arc::clone(&table) as _, Arc::clone(&owners) as _, Arc::clone(&salting) as _];
+    let follower = SimFollower::new(&table, views, &settings.topics, lying);
+    let eye = Eye {
+        table: Arc::clone(&table),
+        partitions: partitions.unsigned_abs(),
+        defect: seam.defect,
+    };
+    let topics = Rc::clone(&settings.topic_names);
+    let common = Common { seam: Rc::clone(seam), life: Arc::clone(life), owners, topics };
+    let maker = Maker {
+        arenas,
+        common,
+        settings,
+        shared: shared(seam, settings, life, disks),
+        table,
+        told,
+        salting,
+        slots: Slots::new(settings.slots, usize::MAX / 2),
+        eye: Arc::new(eye),
+    };
+    let (sender, orders) = mpsc::channel();
+    let (delivery, mailbox) = maker.delivery(sender);
+    let threads: Vec<Box<dyn StreamThread + 'a>> =
+        vec![maker.ingest(), maker.matching(), Box::new(delivery), maker.registry()];
+    Process {
+        life: Arc::clone(life),
+        shared: maker.shared,
+        follower,
+        threads,
+        slots: maker.slots,
+        destinations: RefCell::default(),
+        orders,
+        mailbox,
+    }
+}
+
+fn shared(seam: &Seam<'_>, settings: &Settings, life: &Arc<Life>, disks: &Disks) -> Arc<Shared> {
+    let stores = SimStores { disks: disks.clone(), life: Arc::clone(life) };
+    let entropy = SeededEntropy::new(seam.random.borrow_mut().next());
+    Arc::new(Shared {
+        application: settings.topics.application.clone(),
+        instance: life.instance.clone(),
+        advertised_url: format!("http://{}/", life.instance),
+        kafka: no_kafka(),
+        topics: settings.topics.clone(),
+        start_at: None,
+        standby_replicas: 0,
+        commit: settings.commit,
+        stores: Arc::new(stores),
+        clock: Arc::new(seam.clock.clone()),
+        entropy: Arc::new(entropy),
+        status: Arc::new(Status::default()),
+        metrics: Arc::clone(&settings.metrics),
+        consumed: Consumed::default(),
+        incarnations: AtomicU64::new(0),
+    })
+}
+
+/// Client settings that nobody uses.
+fn no_kafka() -> KafkaSettings {
+    KafkaSettings {
+        bootstrap_servers: String::new(),
+        properties: BTreeMap::new(),
+        transaction_timeout_ms: 0,
+        session_timeout_ms: 0,
+        heartbeat_interval_ms: 0,
+        max_poll_interval_ms: 0,
+        fetch_queue_kbytes: 0,
+        producer_queue_kbytes: 0,
+        message_bytes_max: 0,
+        metadata_refresh_ms: 0,
+    }
+}
+
+impl<'a> Maker<'_, 'a> {
+    fn parts<P: Processor>(
+        &self,
+        spec: SubTopology,
+        gate: Arc<dyn Gate>,
+        make: impl Fn(i32) -> P + Send + Sync + 'static,
+    ) -> Parts<Observed<P>> {
+        let eye = Arc::clone(&self.eye);
+        Parts {
+            spec,
+            factory: Arc::new(move |p| Observed::new(make(p), Arc::clone(&eye))),
+            shared: Arc::clone(&self.shared),
+            gate,
+            stop: Stop::default(),
+        }
+    }
+
+    fn gate(&self) -> Arc<dyn Gate> {
+        Arc::clone(&self.table) as _
+    }
+
+    fn ingest(&self) -> Box<dyn StreamThread + 'a> {
+        let settings = Arc::new(IngestSettings {
+            policy: IngestPolicy::default(),
+            partitions: self.settings.topics.partitions,
+            message_bytes_max: self.settings.topics.message_bytes_max(),
+            salting: Arc::clone(&self.salting),
+            metrics: Arc::clone(&self.settings.metrics),
+        });
+        let spec = topology::ingest(FollowSet::default());
+        let parts = self.parts(spec, self.gate(), move |_| Ingest::new(Arc::clone(&settings)));
+        let arena = &self.arenas.ingest;
+        Box::new(SimThread::new(arena, &self.common, parts, Box::new(|_, _| ())).0)
+    }
+
+    fn matching(&self) -> Box<dyn StreamThread + 'a> {
+        let settings = Arc::new(MatchSettings {
+            table: Arc::clone(&self.table),
+            retry_schedule: self.settings.schedule.clone(),
+            horizon_ms: self.settings.horizon_ms,
+            partitions: self.settings.topics.partitions,
+            packed_bytes_max: self.settings.topics.value_bytes_max(),
+            metrics: Arc::clone(&self.settings.metrics),
+        });
+        let is_stale = self.eye.defect == Some(Defect::StaleTable);
+        let gate = if is_stale { Arc::new(AlwaysOpen) } else { self.gate() };
+        let make = move |p| Match::new(Arc::clone(&settings), p);
+        let parts = self.parts(topology::matching(), gate, make);
+        let arena = &self.arenas.matching;
+        Box::new(SimThread::new(arena, &self.common, parts, Box::new(|_, _| ())).0)
+    }
+
+    fn delivery(
+        &self,
+        orders: mpsc::Sender<(Address, Order)>,
+    ) -> (SimThread<'a, Observed<Delivery>>, Mailbox<Returned>) {
+        let settings = Arc::new(DeliverySettings {
+            table: Arc::clone(&self.told),
+            slots: Arc::clone(&self.slots),
+            entropy: Arc::clone(&self.shared.entropy),
+            retry_schedule: self.settings.schedule.clone(),
+            partitions: self.settings.topics.partitions,
+            metrics: Arc::clone(&self.settings.metrics),
+        });
+        let make = move |_| Delivery::new(Arc::clone(&settings));
+        let parts = self.parts(topology::delivery(), self.gate(), make);
+        let act = move |address, order| {
+            let _ = orders.send((address, order));
+        };
+        SimThread::new(&self.arenas.delivery, &self.common, parts, Box::new(act))
+    }
+
+    fn registry(&self) -> Box<dyn StreamThread + 'a> {
+        let (limits, metrics) = (self.settings.limits, Arc::clone(&self.settings.metrics));
+        let make = move |_| Registry::new(limits, Arc::clone(&metrics));
+        let parts = self.parts(topology::registry(), Arc::new(AlwaysOpen), make);
+        let arena = &self.arenas.registry;
+        Box::new(SimThread::new(arena, &self.common, parts, Box::new(|_, _| ())).0)
+    }
+}

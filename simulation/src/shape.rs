@@ -1,0 +1,110 @@
+//! The shape of a run, drawn from its seed: how many instances, partitions, tenants; how fast time
+//! goes; how often stores and transactions fill.
+
+use streaming_hub_model::registry::Limits;
+use streaming_hub_model::retry::RetrySchedule;
+use streaming_hub_topology::shared::CommitSettings;
+use streaming_hub_topology::topics::TopicSettings;
+
+use crate::random::Random;
+use crate::workload::Size;
+
+/// The application id of every run.
+pub const APPLICATION: &str = "hub";
+
+/// The shape of a run.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// Instances.
+    pub instances: u32,
+    /// Partitions of the internal topics.
+    pub partitions: i32,
+    /// Partitions of each source, at first.
+    pub source_partitions: usize,
+    /// Producers and tenants.
+    pub size: Size,
+    /// The most milliseconds of one step of the clock.
+    pub pace_ms: i64,
+    /// Dedup horizon, milliseconds.
+    pub horizon_ms: i64,
+    /// Attempts at once in one process.
+    pub slots: usize,
+    /// Facts in a thousand steps.
+    pub facts: u64,
+    /// How often a missing transaction marker is written, in a million chances.
+    pub markers: u32,
+    /// How often a follower reads, in a million chances.
+    pub followers: u32,
+    /// Uncommitted bytes of a store at which it commits.
+    pub uncommitted_bytes_max: usize,
+}
+
+impl Shape {
+    /// The shape of a seed.
+    #[must_use]
+    pub fn draw(random: &mut Random) -> Self {
+        let minute_ms = 60_000;
+        let horizons = [20 * minute_ms, 60 * minute_ms, 7 * 24 * 60 * minute_ms];
+        let paces = [4, 20, 60, 250];
+        let full = [600, 5_000, 1 << 20];
+        Self {
+            instances: u32::try_from(1 + random.below(3)).unwrap_or(1),
+            partitions: i32::try_from(1 + random.below(4)).unwrap_or(1),
+            source_partitions: 1 + random.index(3),
+            size: Size {
+                tenants: 1 + random.below(4),
+                sources: 1 + random.below(2),
+                destinations: 1 + random.below(5),
+                duplicates: [50_000, 200_000, 400_000][random.index(3)],
+            },
+            pace_ms: paces[random.index(paces.len())],
+            horizon_ms: horizons[random.index(horizons.len())],
+            slots: [2, 4, 64][random.index(3)],
+            facts: [30, 60, 120][random.index(3)],
+            markers: [1_000_000, 200_000, 40_000][random.index(3)],
+            followers: [1_000_000, 300_000, 100_000][random.index(3)],
+            uncommitted_bytes_max: full[random.index(full.len())],
+        }
+    }
+
+    /// Settings of the topics.
+    #[must_use]
+    pub fn topics(&self) -> TopicSettings {
+        TopicSettings {
+            application: APPLICATION.to_owned(),
+            partitions: self.partitions,
+            replication: 1,
+            inbox_hours: 7 * 24,
+            quarantine_hours: 14 * 24,
+            attempts_hours: 7 * 24,
+            dead_letter_hours: 30 * 24,
+            dedup_horizon_hours: u64::try_from(self.horizon_ms / 3_600_000).unwrap_or(0) + 1,
+            payload_bytes_max: 1 << 20,
+        }
+    }
+
+    /// Commit cadence.
+    #[must_use]
+    pub fn commit(&self) -> CommitSettings {
+        CommitSettings {
+            interval_ms: 100,
+            bytes: 4_000,
+            uncommitted_bytes_max: self.uncommitted_bytes_max,
+            drain_ms: 2_000,
+            watchdog_ms: 60_000,
+        }
+    }
+
+    /// The curve of subscriptions without one of their own; short, so that runs get to its end.
+    #[must_use]
+    pub fn schedule() -> RetrySchedule {
+        // These steps are legal.
+        RetrySchedule::new(vec![0, 500, 3_000, 20_000]).unwrap_or_default()
+    }
+
+    /// Limits of the registry.
+    #[must_use]
+    pub fn limits() -> Limits {
+        Limits { subscriptions_per_tenant: 3 }
+    }
+}

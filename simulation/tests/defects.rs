@@ -1,0 +1,69 @@
+//! The simulation can fail: each deliberate defect is noticed by a known seed, which passes without
+//! the defect. A list that no longer fits (any change of the hub or of the simulation changes what
+//! a seed does) is found anew by a bounded search, and printed.
+
+use streaming_hub_simulation::check::Violation;
+use streaming_hub_simulation::defect::Defect;
+use streaming_hub_simulation::faults::Fault;
+use streaming_hub_simulation::run::Run;
+
+/// How many seeds a defect may take to be noticed.
+const SEEDS_MAX: u64 = 6_000;
+const STEPS: u64 = 1_500;
+
+/// Defect, the kind of fault that shows it best, and the seed that notices it, tried first.
+const KNOWN: [(Defect, &[Fault], u64); 22] = [
+    (Defect::ApplyBeforeCommit, &[Fault::CommitFails], 1),
+    (Defect::CommitAssumed, &[Fault::CommitFails], 1),
+    (Defect::UnknownTakenForAborted, &[Fault::UnknownCommitted], 1),
+    (Defect::NoPositions, &[Fault::Kill], 1),
+    (Defect::StaleGroupMetadata, &[Fault::PutOut], 1),
+    (Defect::NoEpochs, &[Fault::Stall], 1),
+    (Defect::UnstablePositions, &[Fault::Stall], 1),
+    (Defect::RestoreToLso, &[Fault::UnknownCommitted], 1),
+    (Defect::ReadUncommitted, &[Fault::CommitFails], 1),
+    (Defect::NoRewind, &[Fault::CommitFails], 1),
+    (Defect::OldOutcome, &[Fault::UnknownAborted], 1),
+    (Defect::SwallowedOutcome, &[Fault::CommitFails], 1),
+    (Defect::ExpiryByIdTime, &[], 1),
+    (Defect::StaleTable, &[Fault::Kill], 1),
+    (Defect::EndedUnread, &[], 1),
+    (Defect::SplitMove, &[], 1),
+    (Defect::ForgottenAttempt, &[], 1),
+    (Defect::ScrambledOrder, &[Fault::Kill], 1),
+    (Defect::TornStore, &[Fault::Kill], 1),
+    (Defect::AgelessCheckpoint, &[Fault::Leap], 1),
+    (Defect::SaltedAtOnce, &[], 1),
+    (Defect::WrongTenant, &[], 1),
+];
+
+fn run(seed: u64, faults: &[Fault]) -> Run {
+    Run { stressed: faults.to_vec(), ..Run::new(seed, STEPS) }
+}
+
+fn notice(defect: Defect, seed: u64, faults: &[Fault]) -> Option<Violation> {
+    Run { defect: Some(defect), ..run(seed, faults) }.run().violation
+}
+
+/// The first seed that notices a defect, and what it notices.
+fn search(defect: Defect, faults: &[Fault], known: u64) -> Option<(u64, Violation)> {
+    let mut seeds = std::iter::once(known).chain(1..=SEEDS_MAX);
+    seeds.find_map(|seed| notice(defect, seed, faults).map(|violation| (seed, violation)))
+}
+
+#[test]
+fn every_defect_is_noticed() {
+    assert_eq!(KNOWN.map(|(defect, ..)| defect), Defect::ALL);
+    let mut missed = Vec::new();
+    for (defect, faults, known) in KNOWN {
+        match search(defect, faults, known) {
+            Some((seed, violation)) => {
+                eprintln!("{defect:?}, {faults:?}, seed {seed}: {violation}");
+                let sound = run(seed, faults).run().violation;
+                assert_eq!(sound, None, "seed {seed} fails without {defect:?} too");
+            }
+            None => missed.push(defect),
+        }
+    }
+    assert!(missed.is_empty(), "not noticed within {SEEDS_MAX} seeds: {missed:?}");
+}
