@@ -1,6 +1,6 @@
 //! A fake Kafka cluster: topics, transactions, groups, cleaning. Single-threaded and deterministic;
-//! what a real cluster does by itself (markers, rebalances, heartbeats, time-outs, cleaning) happens
-//! when the scheduler says so.
+//! what a real cluster does by itself (markers, rebalances, heartbeats, time-outs, cleaning)
+//! happens when the scheduler says so.
 //!
 //! It holds no records back and loses none: replication is not simulated, the transactional
 //! protocol is.

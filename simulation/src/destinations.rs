@@ -82,8 +82,8 @@ impl Destinations {
         self.under_way.iter().map(|one| one.answers_ms).min()
     }
 
-    /// Takes one of the calls that have answered by now. `to_newest` takes it for the newest call of
-    /// its job, whichever incarnation made that one (a defect).
+    /// Takes one of the calls that have answered by now. `to_newest` takes it for the newest call
+    /// of its job, whichever incarnation made that one (a defect).
     pub fn answered(
         &mut self,
         now_ms: i64,

@@ -112,7 +112,7 @@ impl Faults {
         let some = random.below(3);
         for (slot, (_, usual)) in drawn.iter_mut().zip(USUAL) {
             let times = match (some, random.below(6)) {
-                (0, _) | (_, 0 | 1 | 2) => 1,
+                (0, _) | (_, 0..=2) => 1,
                 (_, 3) => 4,
                 _ => 0,
             };

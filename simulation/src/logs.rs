@@ -181,7 +181,8 @@ impl Logs for SimLogs<'_> {
     }
 }
 
-/// Where the tasks of one stream thread are restored: one after another, when the scheduler says so.
+/// Where the tasks of one stream thread are restored: one after another, when the scheduler says
+/// so.
 pub struct SimRestores<P> {
     requests: RefCell<VecDeque<Request<P>>>,
     done: RefCell<VecDeque<Restored<P>>>,

@@ -24,6 +24,7 @@ impl Random {
     }
 
     /// The next number, all 64 bits.
+    #[expect(clippy::should_implement_trait, reason = "a source of numbers, not an iterator")]
     pub fn next(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
         let result = b.wrapping_mul(5).rotate_left(7).wrapping_mul(9);

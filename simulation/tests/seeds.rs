@@ -1,4 +1,5 @@
-//! A fixed set of seeds and some fresh ones break no invariant, and a seed is a run: twice the same.
+//! A fixed set of seeds and some fresh ones break no invariant, and a seed is a run: twice the
+//! same.
 //!
 //! `SIM_SEED` names the first fresh seed, to repeat a run; without it the clock does. A failure
 //! prints the seed; `make sim SEED=… SEEDS=1` makes it small and shows its trace.

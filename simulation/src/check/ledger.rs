@@ -161,10 +161,10 @@ impl Ledger {
         let (Some(table), Some(at_ms)) = (taken.table, taken.at_ms) else { return Ok(()) };
         let (tenant, id) = &taken.event;
         let home = routing::partition_for_tenant(tenant, self.rules.partitions);
-        let told = self.rows.iter().filter(|row| {
+        let mut told = self.rows.iter().filter(|row| {
             row.partition == home && row.at_ms < at_ms - TABLE_AGE_MS && row.offset >= table
         });
-        if let Some(row) = told.last() {
+        if let Some(row) = told.next_back() {
             let what = format!(
                 "event {id} of {tenant} was matched at {at_ms} with the table at {table}, \
                  {}/{} was there since {}",

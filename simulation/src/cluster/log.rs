@@ -172,8 +172,8 @@ impl Log {
     }
 
     /// Compacts what lies below `upto` and the last stable offset and is not younger than
-    /// `youngest_ms`: of each key the last committed record there stays; tombstones go once they are
-    /// older than `tombstones_ms`.
+    /// `youngest_ms`: of each key the last committed record there stays; tombstones go once they
+    /// are older than `tombstones_ms`.
     pub fn compact(&mut self, upto: i64, youngest_ms: i64, tombstones_ms: i64) {
         let upto = upto.min(self.stable());
         let young = self.entries.range(..upto).find(|(_, entry)| entry.at_ms > youngest_ms);

@@ -13,6 +13,7 @@ use streaming_hub_model::time::UnixMillis;
 
 use super::error::Error;
 use super::{ffi, group, offsets, record};
+use crate::clock::Watch;
 use crate::instances::Owners;
 use crate::runtime::clients::{Ends, Logs, TakeLog};
 use crate::runtime::mailbox::{TaskId, Waker};
@@ -26,6 +27,10 @@ const STABLE_WAIT: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long ending a predecessor's transaction may take.
 const END_TRANSACTION: Duration = Duration::from_secs(10);
+/// How long a question is asked again.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How soon.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// How long is waited for a record.
 const WAIT: Duration = Duration::from_millis(5);
 
@@ -110,8 +115,8 @@ impl Logs for KafkaLogs {
     }
 
     fn ends(&mut self, asked: &[(&str, i32)]) -> Result<Vec<Ends>, Error> {
-        let low = offsets::low_watermarks(&self.watermarks, asked).map_err(|e| Error::of(&e))?;
-        let high = offsets::high_watermarks(&self.watermarks, asked).map_err(|e| Error::of(&e))?;
+        let low = patiently(|| offsets::low_watermarks(&self.watermarks, asked))?;
+        let high = patiently(|| offsets::high_watermarks(&self.watermarks, asked))?;
         Ok(low.into_iter().zip(high).map(|(low, high)| Ends { low, high }).collect())
     }
 
@@ -167,6 +172,20 @@ impl Logs for KafkaLogs {
     fn stop(&mut self) {
         if let Err(error) = self.consumer.unassign() {
             tracing::debug!(%error, "ending a restore");
+        }
+    }
+}
+
+/// Asks again while the answer is only that it is not to be had just now: a topic that was made a
+/// moment ago, a leader that moves.
+fn patiently<T>(ask: impl Fn() -> rdkafka::error::KafkaResult<T>) -> Result<T, Error> {
+    let watch = Watch::start();
+    loop {
+        match ask().map_err(|error| Error::of(&error)) {
+            Err(Error::Retry(_)) if watch.elapsed() < PATIENCE => {
+                std::thread::park_timeout(ASK_AGAIN);
+            }
+            answer => return answer,
         }
     }
 }

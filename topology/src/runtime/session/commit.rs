@@ -14,6 +14,9 @@ use crate::runtime::processor::Processor;
 use crate::runtime::spec::Source;
 use crate::runtime::task::Task;
 
+/// Where some partitions of own topics end.
+type Ends = Vec<((String, i32), i64)>;
+
 impl<P: Processor, C: Clients> Session<'_, P, C> {
     /// Commits when there is reason to: the input is drained, or time or bytes are up.
     pub(super) fn commit_if_due(&mut self, drained: bool) -> Result<(), Error> {
@@ -169,7 +172,7 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
 
     /// Where the own topics of tasks that wrote to them end. Without an answer checkpoints stay as
     /// they are: an older one is a longer restore, nothing else.
-    fn own_ends(&mut self) -> HashMap<TaskId, Vec<((String, i32), i64)>> {
+    fn own_ends(&mut self) -> HashMap<TaskId, Ends> {
         let (spec, application) = (&self.parts.spec, &self.parts.shared.application);
         let own = spec.restores.iter().filter(|topic| !spec.source.is(**topic));
         let own: Vec<String> = own.map(|topic| topic.name(application)).collect();
