@@ -4,6 +4,7 @@
 //! `SIM_SEED` names the first fresh seed, to repeat a run; without it the clock does. A failure
 //! prints the seed; `make sim SEED=… SEEDS=1` makes it small and shows its trace.
 #![expect(clippy::disallowed_methods, reason = "fresh seeds come from the machine's clock")]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "helpers of a test fail it")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
