@@ -47,6 +47,21 @@ impl Clock for VirtualClock {
     }
 }
 
+/// The clock of one process, which goes before or after the others'.
+#[derive(Debug, Clone)]
+pub struct ProcessClock {
+    /// The clock of the run.
+    pub base: VirtualClock,
+    /// By how much it is ahead, milliseconds.
+    pub ahead_ms: i64,
+}
+
+impl Clock for ProcessClock {
+    fn now(&self) -> UnixMillis {
+        UnixMillis(self.base.now_ms() + self.ahead_ms)
+    }
+}
+
 /// Randomness of one process.
 #[derive(Debug)]
 pub struct SeededEntropy(Mutex<Random>);

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use streaming_hub_model::ports::Clock;
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_topology::follower::View;
 use streaming_hub_topology::table::Table;
@@ -33,6 +34,7 @@ pub struct SimFollower {
     followed: RefCell<Vec<Followed>>,
     marks: RefCell<Option<Marks>>,
     table: Arc<Table>,
+    clock: Arc<dyn Clock>,
     /// A table that says that it has read everything although it has not (a defect).
     lying: Option<Arc<Table>>,
     partitions: i32,
@@ -42,7 +44,7 @@ impl SimFollower {
     /// A follower that feeds these views.
     #[must_use]
     pub fn new(
-        table: &Arc<Table>,
+        (table, clock): (&Arc<Table>, &Arc<dyn Clock>),
         views: Vec<Arc<dyn View>>,
         settings: &TopicSettings,
         lying: Option<Arc<Table>>,
@@ -57,7 +59,7 @@ impl SimFollower {
             }
         }
         let (followed, marks) = (RefCell::new(followed), RefCell::new(None));
-        Self { followed, marks, table: Arc::clone(table), lying, partitions: settings.partitions }
+        Self { followed, marks, table: Arc::clone(table), clock: Arc::clone(clock), lying, partitions: settings.partitions }
     }
 
     /// Reads some records of each partition.
@@ -94,7 +96,7 @@ impl SimFollower {
     }
 
     fn confirm(&self, seam: &Seam<'_>, followed: &[Followed]) {
-        let now = seam.clock.now_ms();
+        let now = self.clock.now().0;
         let asked = self.marks.borrow().as_ref().and_then(|marks| {
             let passed = followed.iter().zip(&marks.ends);
             let reached = passed.into_iter().all(|(one, end)| one.next.unwrap_or(0) >= *end);
@@ -112,7 +114,7 @@ impl SimFollower {
         let cluster = seam.cluster.borrow();
         let end = |one: &Followed| cluster.log(&one.topic, one.partition).map_or(0, Log::high);
         let ends = followed.iter().map(end).collect();
-        *self.marks.borrow_mut() = Some(Marks { at_ms: seam.clock.now_ms(), ends });
+        *self.marks.borrow_mut() = Some(Marks { at_ms: self.clock.now().0, ends });
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, mpsc};
 
 use streaming_hub_model::envelope::IngestPolicy;
 use streaming_hub_model::follow::FollowSet;
+use streaming_hub_model::ports::Clock;
 use streaming_hub_model::registry::Limits;
 use streaming_hub_model::retry::RetrySchedule;
 use streaming_hub_topology::follower::View;
@@ -33,7 +34,7 @@ use streaming_hub_topology::topics::TopicSettings;
 use streaming_hub_topology::topology;
 
 use crate::arena::Arena;
-use crate::clock::SeededEntropy;
+use crate::clock::{ProcessClock, SeededEntropy};
 use crate::defect::Defect;
 use crate::destinations::Destinations;
 use crate::disks::{Disks, SimStores};
@@ -66,6 +67,8 @@ pub struct Settings {
     pub slots: usize,
     /// Commit cadence.
     pub commit: CommitSettings,
+    /// By how much processes' clocks differ from the run's, at the most, milliseconds.
+    pub clocks_ms: i64,
     /// The counters.
     pub metrics: Arc<Metrics>,
     /// Names of the internal topics, by their number.
@@ -124,15 +127,17 @@ pub fn start<'a>(
     life: &Arc<Life>,
     disks: &Disks,
 ) -> Process<'a> {
-    let clock = Arc::new(seam.clock.clone());
+    let ahead_ms = seam.random.borrow_mut().range(-settings.clocks_ms, settings.clocks_ms);
+    let clock: Arc<dyn Clock> = Arc::new(ProcessClock { base: seam.clock.clone(), ahead_ms });
     let partitions = settings.topics.partitions;
-    let table = Arc::new(Table::new(partitions, Arc::clone(&clock) as _));
-    let lying = seam.has(Defect::EndedUnread).then(|| Arc::new(Table::new(partitions, clock)));
+    let table = Arc::new(Table::new(partitions, Arc::clone(&clock)));
+    let lying = seam.has(Defect::EndedUnread).then(|| Table::new(partitions, Arc::clone(&clock)));
+    let lying = lying.map(Arc::new);
     let told = lying.clone().unwrap_or_else(|| Arc::clone(&table));
     let (owners, salting) = (Arc::new(Owners::default()), Arc::new(Salting::default()));
     let views: Vec<Arc<dyn View>> =
         vec![Arc::clone(&table) as _, Arc::clone(&owners) as _, Arc::clone(&salting) as _];
-    let follower = SimFollower::new(&table, views, &settings.topics, lying);
+    let follower = SimFollower::new((&table, &clock), views, &settings.topics, lying);
     let eye = Eye {
         table: Arc::clone(&table),
         partitions: partitions.unsigned_abs(),
@@ -144,7 +149,7 @@ pub fn start<'a>(
         arenas,
         common,
         settings,
-        shared: shared(seam, settings, life, disks),
+        shared: shared((seam, settings), life, disks, clock),
         table,
         told,
         salting,
@@ -167,7 +172,12 @@ pub fn start<'a>(
     }
 }
 
-fn shared(seam: &Seam<'_>, settings: &Settings, life: &Arc<Life>, disks: &Disks) -> Arc<Shared> {
+fn shared(
+    (seam, settings): (&Seam<'_>, &Settings),
+    life: &Arc<Life>,
+    disks: &Disks,
+    clock: Arc<dyn Clock>,
+) -> Arc<Shared> {
     let stores = SimStores { disks: disks.clone(), life: Arc::clone(life) };
     let entropy = SeededEntropy::new(seam.random.borrow_mut().next());
     Arc::new(Shared {
@@ -180,7 +190,7 @@ fn shared(seam: &Seam<'_>, settings: &Settings, life: &Arc<Life>, disks: &Disks)
         standby_replicas: 0,
         commit: settings.commit,
         stores: Arc::new(stores),
-        clock: Arc::new(seam.clock.clone()),
+        clock,
         entropy: Arc::new(entropy),
         status: Arc::new(Status::default()),
         metrics: Arc::clone(&settings.metrics),

@@ -138,6 +138,7 @@ fn settings(shape: &Shape) -> Settings {
         schedule: Shape::schedule(),
         limits: Shape::limits(),
         slots: shape.slots,
+        clocks_ms: shape.clocks_ms,
         commit: shape.commit(),
         metrics: Arc::new(metrics),
         topic_names: topic_names(APPLICATION),

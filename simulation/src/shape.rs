@@ -35,6 +35,8 @@ pub struct Shape {
     pub markers: u32,
     /// How often a follower reads, in a million chances.
     pub followers: u32,
+    /// By how much processes' clocks differ from the run's, at the most, milliseconds.
+    pub clocks_ms: i64,
     /// Uncommitted bytes of a store at which it commits.
     pub uncommitted_bytes_max: usize,
 }
@@ -63,6 +65,7 @@ impl Shape {
             facts: [30, 60, 120][random.index(3)],
             markers: [1_000_000, 200_000, 40_000][random.index(3)],
             followers: [1_000_000, 300_000, 100_000][random.index(3)],
+            clocks_ms: [0, 0, 2_000][random.index(3)],
             uncommitted_bytes_max: full[random.index(full.len())],
         }
     }

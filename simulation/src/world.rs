@@ -91,6 +91,7 @@ impl<'a> World<'a> {
         let rules = Rules {
             horizon_ms: settings.horizon_ms,
             skew_ms: 60_000,
+            clocks_ms: shape.clocks_ms,
             schedule: settings.schedule.clone(),
             partitions,
             salted: BTreeSet::new(),

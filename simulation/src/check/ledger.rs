@@ -38,6 +38,8 @@ pub struct Rules {
     pub horizon_ms: i64,
     /// By how much arrivals may be out of order, milliseconds.
     pub skew_ms: i64,
+    /// By how much processes' clocks may differ, milliseconds.
+    pub clocks_ms: i64,
     /// The curve of subscriptions without one of their own.
     pub schedule: RetrySchedule,
     /// Partitions of the internal topics.
@@ -162,7 +164,7 @@ impl Ledger {
         let (tenant, id) = &taken.event;
         let home = routing::partition_for_tenant(tenant, self.rules.partitions);
         let mut told = self.rows.iter().filter(|row| {
-            row.partition == home && row.at_ms < at_ms - TABLE_AGE_MS && row.offset >= table
+            row.partition == home && row.at_ms < at_ms - oldest_ms && row.offset >= table
         });
         if let Some(row) = told.next_back() {
             let what = format!(
