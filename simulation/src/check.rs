@@ -4,6 +4,7 @@
 
 pub mod ended;
 pub mod ledger;
+pub mod transaction;
 
 use std::fmt;
 
@@ -30,6 +31,8 @@ pub enum Invariant {
     Limit,
     /// A store is exactly the view of its topics (design 3, 11).
     Store,
+    /// A transaction carries a position of every task that it writes for (design 1).
+    Carried,
     /// Nothing ends a stream thread but its process (design 5, 6).
     Alive,
 }

@@ -59,7 +59,14 @@ impl SimFollower {
             }
         }
         let (followed, marks) = (RefCell::new(followed), RefCell::new(None));
-        Self { followed, marks, table: Arc::clone(table), clock: Arc::clone(clock), lying, partitions: settings.partitions }
+        Self {
+            followed,
+            marks,
+            table: Arc::clone(table),
+            clock: Arc::clone(clock),
+            lying,
+            partitions: settings.partitions,
+        }
     }
 
     /// Reads some records of each partition.

@@ -16,7 +16,7 @@ use streaming_hub_topology::topics::Topic;
 use streaming_hub_topology::topology;
 
 use crate::check::ledger::{Ledger, Rules};
-use crate::check::{Invariant, Violation};
+use crate::check::{Invariant, Violation, transaction};
 use crate::cluster::internal_topics;
 use crate::cluster::transactions::Committed;
 use crate::disks::{DiskFaults, Disks};
@@ -182,7 +182,19 @@ impl<'a> World<'a> {
         }
     }
 
+    /// What a transaction writes and which positions it carries, by topic.
+    fn check_carried(&self, txn: &Committed) {
+        let topic = |name: &Arc<str>| self.topics.get(name).copied();
+        let records = txn.records.iter().filter_map(|record| {
+            Some((topic(&record.topic)?, record.partition, record.data.value.is_none()))
+        });
+        let positions = txn.offsets.values().flatten().map(|position| &position.task);
+        let carried = positions.filter_map(|task| Some((topic(&task.topic)?, task.partition)));
+        self.judge(transaction::carries(records, &carried.collect()));
+    }
+
     fn note_transaction(&self, txn: &Committed) {
+        self.check_carried(txn);
         let mut lines = Vec::new();
         for record in &txn.records {
             let Some(topic) = self.topics.get(&record.topic).copied() else { continue };
@@ -197,7 +209,11 @@ impl<'a> World<'a> {
         }
         self.seam.trace.say(|| {
             let told: Vec<_> = lines.iter().map(told).collect();
-            format!("  committed {}: {}", txn.txn, told.join(", "))
+            let positions = txn.offsets.values().flatten();
+            let positions: Vec<_> =
+                positions.map(|p| format!("{} to {}", p.task, p.offset)).collect();
+            let (told, positions) = (told.join(", "), positions.join(", "));
+            format!("  committed {} of {}: {told}; {positions}", txn.txn, txn.id)
         });
         let mut ledger = self.ledger.borrow_mut();
         self.judge(ledger.take(&lines));

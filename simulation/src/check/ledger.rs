@@ -163,6 +163,7 @@ impl Ledger {
         let (Some(table), Some(at_ms)) = (taken.table, taken.at_ms) else { return Ok(()) };
         let (tenant, id) = &taken.event;
         let home = routing::partition_for_tenant(tenant, self.rules.partitions);
+        let oldest_ms = TABLE_AGE_MS + 2 * self.rules.clocks_ms;
         let mut told = self.rows.iter().filter(|row| {
             row.partition == home && row.at_ms < at_ms - oldest_ms && row.offset >= table
         });

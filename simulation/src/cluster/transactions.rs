@@ -66,6 +66,8 @@ pub struct Written {
 pub struct Committed {
     /// Its number.
     pub txn: u64,
+    /// Whose it is.
+    pub id: String,
     /// When it was decided, Unix milliseconds.
     pub at_ms: i64,
     /// Its records in the order in which they were written.
@@ -190,7 +192,8 @@ impl Cluster {
         txn.decided = Some(commit);
         if commit {
             let (records, offsets) = (std::mem::take(&mut txn.records), txn.offsets.clone());
-            self.committed.push(Committed { txn: number, at_ms, records, offsets });
+            let id = txn.id.clone();
+            self.committed.push(Committed { txn: number, id, at_ms, records, offsets });
         }
         self.print.add(number);
         self.print.add(u64::from(commit));

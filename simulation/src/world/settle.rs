@@ -113,6 +113,7 @@ impl<'a> World<'a> {
         };
         !cluster.has_transactions()
             && cluster.is_quiet()
+            && self.groups().all(|group| !cluster.misses_partitions(&group))
             && self.groups().all(|group| cluster.unread(&group).is_empty())
             && self.processes().iter().all(idle)
             && self.jobs_left().is_empty()
@@ -149,6 +150,9 @@ impl<'a> World<'a> {
                 let what = format!("{group} stands at {position} of {task}, which ends at {end}");
                 return Violation::new(Invariant::I5, what);
             }
+        }
+        if let Some(group) = self.groups().find(|group| cluster.misses_partitions(group)) {
+            return Violation::new(Invariant::I5, format!("a partition of {group} is nobody's"));
         }
         for process in self.processes() {
             let instance = &process.life.instance;

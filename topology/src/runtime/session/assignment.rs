@@ -82,7 +82,7 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
         let leaves = |task: &Task<P>| task.dirty || task.wrote_own;
         if self.tasks.iter().any(|task| leaves(task) && ids.contains(&task.id)) {
             match self.commit_with_ends() {
-                Err(Error::Abort(reason)) => self.rewind(&reason)?,
+                Err(Error::Abort(reason)) => self.rewind_without(ids, &reason)?,
                 other => other?,
             }
         }
@@ -92,9 +92,17 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
 
     /// Drops what is not committed: it is another owner's to do again.
     fn lost(&mut self, ids: &[TaskId]) -> Result<(), Error> {
-        self.rewind("partitions were lost")?;
+        self.rewind_without(ids, "partitions were lost")?;
         self.close_tasks(ids);
         self.clients.release(ids)
+    }
+
+    /// Rewinds before these tasks are closed. Their messages do not come again: a step would write
+    /// for them into the next transaction, which commits without their positions.
+    fn rewind_without(&mut self, ids: &[TaskId], reason: &str) -> Result<(), Error> {
+        let leaving = self.tasks.iter_mut().filter(|task| ids.contains(&task.id));
+        leaving.for_each(|task| task.taken.clear());
+        self.rewind(reason)
     }
 
     /// Closes these tasks and their stores.
