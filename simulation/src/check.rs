@@ -69,3 +69,6 @@ impl fmt::Display for Violation {
 pub(crate) fn broken<T>(invariant: Invariant, what: String) -> Result<T, Violation> {
     Err(Violation::new(invariant, what))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,8 @@
 //! The clients of one session over the fake cluster: a static group member and a transactional
 //! producer, as `Clients` asks for them, with the faults that librdkafka and a broker have.
 
+mod producer;
+
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -9,12 +11,12 @@ use std::sync::Arc;
 use streaming_hub_topology::kafka::error::Error;
 use streaming_hub_topology::runtime::clients::{Clients, GroupEvent, Position, Take};
 use streaming_hub_topology::runtime::mailbox::TaskId;
-use streaming_hub_topology::runtime::processor::{Output, Outputs, Record};
+use streaming_hub_topology::runtime::processor::{Outputs, Record};
 use streaming_hub_topology::topics::Topic;
 
+use self::producer::{SimProducer, refused};
 use crate::cluster::groups::Membership;
 use crate::cluster::log::{Data, Read};
-use crate::cluster::transactions::Refused;
 use crate::defect::Defect;
 use crate::faults::Fault;
 use crate::seam::{Life, Seam, dead};
@@ -55,51 +57,6 @@ pub struct SimClients<'a> {
     producer: SimProducer<'a>,
 }
 
-/// The producer.
-struct SimProducer<'a> {
-    seam: Rc<Seam<'a>>,
-    life: Arc<Life>,
-    id: String,
-    epoch: u32,
-    topics: Rc<Vec<Arc<str>>>,
-    open: bool,
-    produced_bytes: usize,
-    failure: Option<Error>,
-}
-
-fn refused(error: Refused) -> Error {
-    match error {
-        Refused::Fenced => Error::Rebuild(error.to_string()),
-        Refused::StaleMember | Refused::NoPartition => Error::Abort(error.to_string()),
-    }
-}
-
-impl Outputs for SimProducer<'_> {
-    fn emit(&mut self, output: Output<'_>) {
-        if self.failure.is_some() || self.life.is_dead() {
-            return;
-        }
-        if self.seam.strikes(Fault::CrashAtEmit) {
-            return self.seam.kill(&self.life, "a produced record");
-        }
-        if self.seam.strikes(Fault::EmitFails) {
-            self.failure = Some(Error::Abort("simulated: a record cannot be produced".into()));
-            return;
-        }
-        if !self.open {
-            self.open = true;
-            self.produced_bytes = 0;
-        }
-        let topic = Arc::clone(&self.topics[output.topic.index()]);
-        let size = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
-        self.produced_bytes += size(output.key) + size(output.value);
-        let data = Data::copy(output.key, output.headers, output.value);
-        let mut cluster = self.seam.cluster.borrow_mut();
-        let appended = cluster.append((&self.id, self.epoch), (&topic, output.partition), data);
-        self.failure = appended.map_err(refused).err();
-    }
-}
-
 impl<'a> SimClients<'a> {
     /// New clients: the producer ends its predecessor's transaction first (design 2).
     ///
@@ -110,16 +67,7 @@ impl<'a> SimClients<'a> {
         seam.between(life, "init_transactions")?;
         let (group, member) = (&names.group, &names.member);
         let token = seam.cluster.borrow_mut().join(group, member, &life.instance);
-        let producer = SimProducer {
-            seam: Rc::clone(seam),
-            life: Arc::clone(life),
-            id: names.member.clone(),
-            epoch,
-            topics: Rc::clone(&names.topics),
-            open: false,
-            produced_bytes: 0,
-            failure: None,
-        };
+        let producer = SimProducer::new(seam, life, &names, epoch);
         Ok(Self {
             seam: Rc::clone(seam),
             life: Arc::clone(life),
@@ -223,13 +171,6 @@ impl<'a> SimClients<'a> {
             return Err(Error::Rebuild("simulated: unknown outcome".into()));
         }
         self.producer.end(true)
-    }
-}
-
-impl SimProducer<'_> {
-    fn end(&mut self, commit: bool) -> Result<(), Error> {
-        let producer = (self.id.as_str(), self.epoch);
-        self.seam.cluster.borrow_mut().end(producer, commit).map_err(refused)
     }
 }
 
@@ -420,7 +361,7 @@ impl Clients for SimClients<'_> {
         }
         match self.producer.end(false) {
             // Nothing was sent yet.
-            Err(Error::Rebuild(_)) if self.never_began() => {}
+            Err(Error::Rebuild(_)) if self.producer.never_began() => {}
             other => other?,
         }
         self.producer.open = false;
@@ -443,14 +384,6 @@ impl Clients for SimClients<'_> {
         self.seam.let_others_run(2);
         // Only the outcome of a sleep matters, and that is the next call's.
         let _ = self.seam.resume(&self.life);
-    }
-}
-
-impl SimClients<'_> {
-    /// Whether the coordinator has no transaction of this producer, which is still the current one.
-    fn never_began(&self) -> bool {
-        let cluster = self.seam.cluster.borrow();
-        cluster.has_begun(&self.producer.id, self.producer.epoch) == Some(false)
     }
 }
 

@@ -106,7 +106,10 @@ impl Ledger {
             match line {
                 Line::Taken(taken) => self.take_inbox(taken)?,
                 Line::Row(row) => self.take_row(row),
-                Line::Attempted(attempted) => self.take_attempt(attempted)?,
+                Line::Attempted(attempted) => {
+                    touched.insert(attempted.job);
+                    self.take_attempt(attempted)?;
+                }
                 Line::Job(record) => {
                     touched.insert(record.job);
                     self.take_job(record)?;
