@@ -1,5 +1,5 @@
-//! Forged histories: a checker that could not fail would prove nothing. Each takes a history that is
-//! sound, changes one thing, and names the invariant that has to notice.
+//! Forged histories: a checker that could not fail would prove nothing. Each takes a history that
+//! is sound, changes one thing, and names the invariant that has to notice.
 
 use std::collections::BTreeSet;
 
