@@ -12,9 +12,9 @@ use std::time::SystemTime;
 use streaming_hub_simulation::run::{Amount, Run};
 
 const STEPS: u64 = 1_500;
-/// A million steps, and some.
-const FIXED: u64 = 700;
-const FRESH: u64 = 100;
+/// Six million steps.
+const FIXED: u64 = 4_000;
+const FRESH: u64 = 1_000;
 const THREADS: u64 = 2;
 
 /// Runs these seeds and answers how many steps they took.
