@@ -5,6 +5,7 @@ use anyhow::Context as _;
 use streaming_hub_api::{Role as TokenRole, TokenConfig};
 use streaming_hub_model::envelope::IngestPolicy;
 use streaming_hub_model::follow::{FollowPolicy, FollowSet};
+use streaming_hub_model::hex;
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_sinks::SinkSettings;
 use streaming_hub_sinks::guard::AddressPolicy;
@@ -126,7 +127,7 @@ pub(crate) fn tokens(config: &Config) -> anyhow::Result<Vec<TokenConfig>> {
         let digest = token.digest().map_err(anyhow::Error::msg)?;
         let tenant = token.tenant().map_err(anyhow::Error::msg)?;
         let role = if tenant.is_some() { TokenRole::Tenant } else { TokenRole::Operator };
-        let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = hex::encode(&digest);
         Ok(TokenConfig { name: token.name.clone(), role, tenant, sha256 })
     };
     config.api.tokens.iter().map(convert).collect()

@@ -20,6 +20,7 @@ pub mod internal;
 pub mod kcat;
 pub mod keeper;
 pub mod metrics;
+pub mod options;
 pub mod ports;
 pub mod producer;
 pub mod reader;

@@ -9,6 +9,8 @@ use crate::time::UnixMillis;
 pub const VERSION: &str = "hub-v";
 /// The version that this release writes; it reads this one and the one before.
 pub const FORMAT: u32 = 1;
+/// [`FORMAT`] as the text of its header.
+pub const FORMAT_TEXT: &str = "1";
 /// The normalised event id.
 pub const ID: &str = "hub-id";
 /// The tenant that the hub attributed the event to.
@@ -90,6 +92,17 @@ pub fn number<T: std::str::FromStr>(headers: Headers<'_>, name: &'static str) ->
     text(headers, name)?.parse().map_err(|_| Error::Header(name))
 }
 
+/// Made-up headers as a record takes them.
+pub fn refs<'a>(headers: &'a [(&'static str, String)]) -> impl Iterator<Item = HeaderRef<'a>> + 'a {
+    headers.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes())))
+}
+
+/// The header that says the format.
+#[must_use]
+pub fn version() -> HeaderRef<'static> {
+    (VERSION.as_bytes(), Some(FORMAT_TEXT.as_bytes()))
+}
+
 /// What matching reads of an accepted event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted<'a> {
@@ -134,4 +147,15 @@ impl<'a> Accepted<'a> {
 pub fn is_carried(header: &HeaderRef<'_>) -> bool {
     let Ok(name) = std::str::from_utf8(header.0) else { return false };
     crate::headers::travels(name) || [ID, TENANT, MAJOR, ARRIVAL, FROM].contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_text_is_the_format() {
+        assert_eq!(FORMAT_TEXT, FORMAT.to_string());
+        assert_eq!(check_version(Headers::new(&[version()])), Ok(()));
+    }
 }

@@ -8,6 +8,7 @@ pub mod event;
 pub mod event_key;
 pub mod follow;
 pub mod headers;
+pub mod hex;
 pub mod id;
 pub mod internal;
 pub mod job;

@@ -2,8 +2,8 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use std::fmt::Write;
 
+use crate::hex;
 use crate::time::UnixMillis;
 
 /// The value of one `X-Webhook-Signature` header:
@@ -17,13 +17,7 @@ pub fn signature(secret: &str, at: UnixMillis, body: &[u8]) -> String {
     mac.update(at.seconds().to_string().as_bytes());
     mac.update(b".");
     mac.update(body);
-    let digest = mac.finalize().into_bytes();
-    let mut text = String::with_capacity("v1,sha256=".len() + digest.len() * 2);
-    text.push_str("v1,sha256=");
-    for byte in digest {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    format!("v1,sha256={}", hex::encode(&mac.finalize().into_bytes()))
 }
 
 #[cfg(test)]

@@ -15,6 +15,10 @@ pub mod tenant_subscription;
 
 pub use job::Place;
 
+use std::ops::ControlFlow;
+
+use crate::{Error, KeyRange, State};
+
 /// The first byte of a key. A number is never given to another family later, even when its family
 /// is gone: an old store must not be misread. `0xff` stays free, as the end of the last family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +38,20 @@ pub enum Family {
     Subscription = 5,
     /// [`tenant_subscription`]: which subscriptions a tenant has.
     TenantSubscription = 6,
+}
+
+/// What `decode` makes of the first key of a range; `None` for an empty one. One seek.
+fn first<T>(
+    state: &State,
+    range: &KeyRange,
+    decode: impl Fn(&[u8]) -> Result<T, Error>,
+) -> Result<Option<T>, Error> {
+    let mut found = Ok(None);
+    let _ = state.scan(range, &mut |key, _| {
+        found = decode(key).map(Some);
+        ControlFlow::Break(())
+    })?;
+    found
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::BaseConsumer;
-use rdkafka::message::OwnedHeaders;
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, ProducerContext};
 use streaming_hub_model::change::{Change, Decision, Reply};
 use streaming_hub_model::id::SubscriptionId;
@@ -151,8 +150,7 @@ impl ChangeClient {
         let record = BaseRecord::with_opaque_to(&self.topic, Box::new(sender))
             .partition(routing::partition_for_tenant(tenant.as_str(), partitions))
             .key(tenant.as_str().as_bytes())
-            .payload(&value)
-            .headers(OwnedHeaders::new());
+            .payload(&value);
         if let Err((error, _)) = self.producer.send(record) {
             tracing::warn!(%error, "a subscription change could not be produced");
             return Err(Unavailable::NotRecorded);

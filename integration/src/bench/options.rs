@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
+use crate::options;
+
 /// How to use it.
 pub const USAGE: &str = "\
 usage: bench [--NAME VALUE]...     or the environment variable of the same name in capitals
@@ -89,19 +91,7 @@ impl Options {
             "bench_json",
         ];
         let mut options = Self::default();
-        for name in NAMES {
-            if let Some(value) = environment(&name.to_ascii_uppercase()) {
-                options.set(name, &value)?;
-            }
-        }
-        let mut flags = flags.into_iter();
-        while let Some(flag) = flags.next() {
-            let Some(name) = flag.strip_prefix("--").filter(|name| NAMES.contains(name)) else {
-                bail!("unknown option {flag}\n\n{USAGE}");
-            };
-            let value = flags.next().with_context(|| format!("{flag} needs a value"))?;
-            options.set(name, &value)?;
-        }
+        options::read(&NAMES, USAGE, environment, flags, |name, value| options.set(name, value))?;
         Ok(options)
     }
 

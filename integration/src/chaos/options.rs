@@ -1,6 +1,8 @@
 //! What chaos is told: flags, or environment variables of the same names in capitals.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
+
+use crate::options;
 
 /// How to use it.
 pub const USAGE: &str = "\
@@ -40,20 +42,9 @@ impl Options {
     ) -> Result<Self> {
         const NAMES: [&str; 5] = ["minutes", "seed", "rate", "salt", "keep"];
         let mut options = Self { seconds: 600, seed, rate: 60, salt: true, keep: false };
-        for name in NAMES {
-            let value = environment(&name.to_ascii_uppercase()).filter(|value| !value.is_empty());
-            if let Some(value) = value {
-                options.set(name, &value)?;
-            }
-        }
-        let mut flags = flags.into_iter();
-        while let Some(flag) = flags.next() {
-            let Some(name) = flag.strip_prefix("--").filter(|name| NAMES.contains(name)) else {
-                bail!("unknown option {flag}\n\n{USAGE}");
-            };
-            let value = flags.next().with_context(|| format!("{flag} needs a value"))?;
-            options.set(name, &value)?;
-        }
+        // Empty is as good as not given: `make` hands on what was not said.
+        let given = |name: &str| environment(name).filter(|value| !value.is_empty());
+        options::read(&NAMES, USAGE, given, flags, |name, value| options.set(name, value))?;
         Ok(options)
     }
 

@@ -11,11 +11,9 @@
 //! The invariant: a scan of a subscription meets its jobs in the order in which they fall due, and
 //! no other subscription's jobs.
 
-use std::ops::ControlFlow;
-
 use bytes::Bytes;
 
-use super::Place;
+use super::{Place, first};
 use crate::error::Error;
 use crate::wire::Reader;
 use crate::{Family, Key, KeyRange, State};
@@ -77,12 +75,7 @@ pub fn next_subscription(
         None => all,
         Some(subscription) => all.starting_after(&key(subscription, u64::MAX, &[0xff; 16])),
     };
-    let mut found = Ok(None);
-    let _ = state.scan(&range, &mut |key, _| {
-        found = decode_key(key).map(|(subscription, ..)| Some(subscription));
-        ControlFlow::Break(())
-    })?;
-    found
+    first(state, &range, |key| decode_key(key).map(|(subscription, ..)| subscription))
 }
 
 #[cfg(test)]

@@ -11,10 +11,9 @@
 //! The invariant: scanning one subscription meets its jobs in the order in which they arrived in
 //! the log, and scanning the family meets each subscription's jobs together.
 
-use std::ops::ControlFlow;
-
 use bytes::Bytes;
 
+use super::first;
 use crate::error::{Error, Problem};
 use crate::wire::Reader;
 use crate::{Family, Key, KeyRange, State};
@@ -74,12 +73,7 @@ pub fn next_subscription(
             KeyRange::family(Family::Ready).starting_after(&key(subscription, u64::MAX))
         }
     };
-    let mut found = Ok(None);
-    let _ = state.scan(&range, &mut |key, _| {
-        found = decode_key(key).map(|(subscription, _)| Some(subscription));
-        ControlFlow::Break(())
-    })?;
-    found
+    first(state, &range, |key| decode_key(key).map(|(subscription, _)| subscription))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
+use rdkafka::metadata::Metadata;
 use rdkafka::{Offset, TopicPartitionList};
 use streaming_hub_model::follow::Followed;
 
@@ -67,26 +68,42 @@ impl KafkaClients {
         let thread = std::thread::current();
         let consumer = membership::join(&config, move || thread.unpark())
             .map_err(|error| Error::Fatal(error.to_string()))?;
-        if has_nothing_to_join(&consumer, &spec.source) {
-            shared.status.joined(spec.name);
-        }
         let topics = spec.source.subscription(&shared.application);
         let source = spec.source.clone();
         let joined = Watch::start();
         let mut own =
             Self { consumer, transactor, watermarks, guard, source, topics, group, joined };
+        if own.has_nothing_to_join() {
+            shared.status.joined(spec.name);
+        }
         own.subscribe()?;
         Ok(own)
     }
 
-    /// The partitions of the source that exist.
-    fn existing(&self) -> rdkafka::error::KafkaResult<Vec<(String, i32)>> {
-        let metadata = self.guard.watched(|| self.consumer.fetch_metadata(None, METADATA))?;
-        let is_source = |topic: &str| match &self.source {
+    fn is_source(&self, topic: &str) -> bool {
+        match &self.source {
             Source::Facts(follow) => !matches!(follow.classify(topic), Followed::NotFollowed),
             Source::Internal(_) => self.topics.iter().any(|own| own == topic),
-        };
-        let topics = metadata.topics().iter().filter(|topic| is_source(topic.name()));
+        }
+    }
+
+    fn metadata(&self) -> rdkafka::error::KafkaResult<Metadata> {
+        self.guard.watched(|| self.consumer.fetch_metadata(None, METADATA))
+    }
+
+    /// Whether no topic of the producers exists: the client joins its group only once one does, so
+    /// an instance is ready without it.
+    fn has_nothing_to_join(&self) -> bool {
+        matches!(self.source, Source::Facts(_))
+            && self.metadata().is_ok_and(|metadata| {
+                !metadata.topics().iter().any(|topic| self.is_source(topic.name()))
+            })
+    }
+
+    /// The partitions of the source that exist.
+    fn existing(&self) -> rdkafka::error::KafkaResult<Vec<(String, i32)>> {
+        let metadata = self.metadata()?;
+        let topics = metadata.topics().iter().filter(|topic| self.is_source(topic.name()));
         let named = |topic: &rdkafka::metadata::MetadataTopic| {
             let name = topic.name().to_owned();
             topic.partitions().iter().map(|p| (name.clone(), p.id())).collect::<Vec<_>>()
@@ -231,16 +248,6 @@ impl Clients for KafkaClients {
         self.transactor.serve();
         std::thread::park_timeout(Duration::from_millis(at_most_ms));
     }
-}
-
-/// Whether no topic of the source exists: the client joins its group only once one does, so an
-/// instance is ready without it.
-fn has_nothing_to_join(consumer: &BaseConsumer<Membership>, source: &Source) -> bool {
-    let Source::Facts(follow) = source else { return false };
-    consumer.fetch_metadata(None, METADATA).is_ok_and(|metadata| {
-        let followed = |topic| !matches!(follow.classify(topic), Followed::NotFollowed);
-        !metadata.topics().iter().any(|topic| followed(topic.name()))
-    })
 }
 
 fn rebuild(error: KafkaError) -> Error {

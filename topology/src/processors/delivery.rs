@@ -252,21 +252,14 @@ impl Processor for Delivery {
     }
 
     fn restored(&mut self, state: &State) -> Result<(), Error> {
-        let mut after = None;
-        while let Some(found) = ready::next_subscription(state, after.as_ref())? {
-            self.lanes.queue_bytes(found);
-            after = Some(found);
-        }
-        after = None;
-        while let Some(found) = due::next_subscription(state, after.as_ref())? {
-            self.lanes.queue_bytes(found);
-            after = Some(found);
+        for next in [ready::next_subscription, due::next_subscription] {
+            let mut after = None;
+            while let Some(found) = next(state, after.as_ref())? {
+                self.lanes.queue_bytes(found);
+                after = Some(found);
+            }
         }
         Ok(())
-    }
-
-    fn may_run(&self, _: &str) -> bool {
-        true
     }
 
     fn record(&mut self, record: &Record<'_>, step: &mut Step<'_>) -> Result<(), Error> {
@@ -304,10 +297,6 @@ impl Processor for Delivery {
     fn before_commit(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
         self.position = u64::try_from(step.position).unwrap_or(0);
         Ok(())
-    }
-
-    fn metadata(&self) -> String {
-        String::new()
     }
 
     fn act(

@@ -10,6 +10,7 @@ use streaming_hub_model::envelope::{
     Envelope, IngestPolicy, Quarantine, RawRecord, Verdict, classify,
 };
 use streaming_hub_model::headers::HeaderRef;
+use streaming_hub_model::hex;
 use streaming_hub_model::internal;
 use streaming_hub_model::reason::ReasonCode;
 use streaming_hub_model::routing;
@@ -107,7 +108,6 @@ impl Ingest {
     fn accept(&self, envelope: &Envelope<'_>, record: &Record<'_>, step: &mut Step<'_>) {
         let partitions = self.settings.partitions;
         let texts = [
-            (internal::VERSION, internal::FORMAT.to_string()),
             (internal::ID, envelope.id.to_string()),
             (internal::MAJOR, envelope.major.to_string()),
             (internal::ARRIVAL, step.now.0.to_string()),
@@ -117,7 +117,8 @@ impl Ingest {
         let own = record.view().travelling();
         headers.extend(own.map(|(name, value)| (name.as_bytes(), value)));
         headers.push((internal::TENANT.as_bytes(), Some(envelope.tenant.as_bytes())));
-        headers.extend(texts.iter().map(|(n, v)| (n.as_bytes(), Some(v.as_bytes()))));
+        headers.push(internal::version());
+        headers.extend(internal::refs(&texts));
         step.outputs.emit(Output {
             topic: Topic::IngestRepartition,
             partition: routing::route(
@@ -136,7 +137,6 @@ impl Ingest {
         let at = record.timestamp_ms.to_string();
         let place = from(record);
         let mut texts = vec![
-            (internal::VERSION, internal::FORMAT.to_string()),
             (internal::REASON, verdict.reason.as_str().to_owned()),
             (internal::DETAIL, verdict.detail.clone()),
             (internal::FROM, place.clone()),
@@ -152,10 +152,11 @@ impl Ingest {
         if !fits {
             let value = record.value.unwrap_or_default();
             texts.push((internal::VALUE_BYTES, value.len().to_string()));
-            texts.push((internal::VALUE_SHA256, hex(&Sha256::digest(value))));
+            texts.push((internal::VALUE_SHA256, hex::encode(&Sha256::digest(value))));
         }
         let mut headers: Vec<HeaderRef<'_>> = kept.to_vec();
-        headers.extend(texts.iter().map(|(n, v)| (n.as_bytes(), Some(v.as_bytes()))));
+        headers.push(internal::version());
+        headers.extend(internal::refs(&texts));
         let source_key = (internal::KEY.as_bytes(), record.key.filter(|key| key.len() <= room));
         headers.push(source_key);
         step.outputs.emit(Output {
@@ -171,18 +172,6 @@ impl Ingest {
 impl Processor for Ingest {
     type Message = Infallible;
     type Action = Notice;
-
-    fn restore(&mut self, _: Topic, _: &Record<'_>, _: &mut State) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn restored(&mut self, _: &State) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn may_run(&self, _: &str) -> bool {
-        true
-    }
 
     fn record(&mut self, record: &Record<'_>, step: &mut Step<'_>) -> Result<(), Error> {
         let raw = RawRecord { topic: record.topic, headers: record.headers, value: record.value };
@@ -210,14 +199,6 @@ impl Processor for Ingest {
 
     fn message(&mut self, message: &Infallible, _: &mut Step<'_>) -> Result<(), Error> {
         match *message {}
-    }
-
-    fn before_commit(&mut self, _: &mut Step<'_>) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn metadata(&self) -> String {
-        String::new()
     }
 
     fn act(
@@ -250,10 +231,6 @@ impl Processor for Ingest {
     fn aborted(&mut self) {
         self.tally.clear();
     }
-
-    fn under_way(&self) -> usize {
-        0
-    }
 }
 
 /// Where a record was read: `<topic>/<partition>/<offset>`.
@@ -267,14 +244,6 @@ fn bytes_of(bytes: Option<&[u8]>) -> usize {
 
 fn header_bytes((name, value): &HeaderRef<'_>) -> usize {
     name.len() + bytes_of(*value) + HEADER_LENGTHS_BYTES
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -106,10 +106,9 @@ impl Match {
             major: event.major,
         };
         let matches = self.settings.table.matching(event.tenant, &wanted);
-        let version = internal::FORMAT.to_string();
         let mut headers: Vec<HeaderRef<'_>> = Vec::with_capacity(record.headers.len() + 6);
         headers.extend(record.headers.iter().filter(|header| internal::is_carried(header)));
-        headers.push((internal::VERSION.as_bytes(), Some(version.as_bytes())));
+        headers.push(internal::version());
         let id = event.id.to_string();
         step.outputs.emit(Output {
             topic: Topic::Inbox,
@@ -124,7 +123,7 @@ impl Match {
             let facts = self.facts(subscription, table_position, step.now);
             let texts = facts.headers();
             let mut headers = headers[..shared].to_vec();
-            headers.extend(texts.iter().map(|(n, v)| (n.as_bytes(), Some(v.as_bytes()))));
+            headers.extend(internal::refs(&texts));
             step.outputs.emit(Output {
                 topic: Topic::Deliveries,
                 partition: routing::partition_for_subscription(subscription.id, partitions),
@@ -223,15 +222,6 @@ impl Processor for Match {
         format!("{TABLE_METADATA}{}", self.settings.table.position(self.partition))
     }
 
-    fn act(
-        &mut self,
-        _: UnixMillis,
-        _: &State,
-        _: &mut Vec<Infallible>,
-    ) -> Result<Option<UnixMillis>, Error> {
-        Ok(None)
-    }
-
     fn committed(&mut self) {
         self.committed_time_ms = self.stream_time_ms;
         self.bound_ms.fetch_max(self.remembered_from_ms(), Ordering::Relaxed);
@@ -247,10 +237,6 @@ impl Processor for Match {
     fn aborted(&mut self) {
         self.stream_time_ms = self.committed_time_ms;
         self.tally.clear();
-    }
-
-    fn under_way(&self) -> usize {
-        0
     }
 }
 

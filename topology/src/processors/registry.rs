@@ -9,7 +9,6 @@ use streaming_hub_model::change::{Change, Decision, Reply};
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::registry::{Current, Limits, Write, decide};
 use streaming_hub_model::subscription::Subscription;
-use streaming_hub_model::time::UnixMillis;
 use streaming_hub_state::State;
 use streaming_hub_state::family::{subscription, tenant_subscription};
 
@@ -105,14 +104,6 @@ impl Processor for Registry {
         Ok(())
     }
 
-    fn restored(&mut self, _: &State) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn may_run(&self, _: &str) -> bool {
-        true
-    }
-
     fn record(&mut self, record: &Record<'_>, step: &mut Step<'_>) -> Result<(), Error> {
         let Some(Ok(change)) = record.value.map(serde_json::from_slice::<Change>) else {
             self.tally.push("unreadable");
@@ -147,23 +138,6 @@ impl Processor for Registry {
         match *message {}
     }
 
-    fn before_commit(&mut self, _: &mut Step<'_>) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn metadata(&self) -> String {
-        String::new()
-    }
-
-    fn act(
-        &mut self,
-        _: UnixMillis,
-        _: &State,
-        _: &mut Vec<Infallible>,
-    ) -> Result<Option<UnixMillis>, Error> {
-        Ok(None)
-    }
-
     fn committed(&mut self) {
         for decision in self.tally.drain(..) {
             self.metrics.change(decision);
@@ -172,10 +146,6 @@ impl Processor for Registry {
 
     fn aborted(&mut self) {
         self.tally.clear();
-    }
-
-    fn under_way(&self) -> usize {
-        0
     }
 }
 

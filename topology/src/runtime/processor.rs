@@ -81,7 +81,8 @@ pub enum Error {
     Format(#[from] streaming_hub_model::internal::Error),
 }
 
-/// The deciding part of a sub-topology's tasks. One value serves one task.
+/// The deciding part of a sub-topology's tasks. One value serves one task. What has a body here is
+/// for those that need it.
 pub trait Processor: Send + 'static {
     /// What reaches a task from outside Kafka (outcomes of attempts, calls).
     type Message: Send + 'static;
@@ -102,16 +103,25 @@ pub trait Processor: Send + 'static {
         topic: Topic,
         record: &Record<'_>,
         state: &mut State,
-    ) -> Result<(), Error>;
+    ) -> Result<(), Error> {
+        let _ = (topic, record, state);
+        Ok(())
+    }
 
     /// The state is restored: builds what is kept in memory.
     ///
     /// # Errors
     /// See [`Error`].
-    fn restored(&mut self, state: &State) -> Result<(), Error>;
+    fn restored(&mut self, state: &State) -> Result<(), Error> {
+        let _ = state;
+        Ok(())
+    }
 
     /// Whether the task may run now, given the metadata of its committed position (design 18).
-    fn may_run(&self, committed_metadata: &str) -> bool;
+    fn may_run(&self, committed_metadata: &str) -> bool {
+        let _ = committed_metadata;
+        true
+    }
 
     /// Processes one record of the source. A record that cannot be processed is a verdict, never
     /// an error.
@@ -144,10 +154,15 @@ pub trait Processor: Send + 'static {
     ///
     /// # Errors
     /// See [`Error`].
-    fn before_commit(&mut self, step: &mut Step<'_>) -> Result<(), Error>;
+    fn before_commit(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        let _ = step;
+        Ok(())
+    }
 
     /// Metadata to commit beside the position.
-    fn metadata(&self) -> String;
+    fn metadata(&self) -> String {
+        String::new()
+    }
 
     /// What the task wants done outside of any transaction now, and when to be asked again at the
     /// latest even if nothing arrives.
@@ -159,7 +174,10 @@ pub trait Processor: Send + 'static {
         now: UnixMillis,
         state: &State,
         actions: &mut Vec<Self::Action>,
-    ) -> Result<Option<UnixMillis>, Error>;
+    ) -> Result<Option<UnixMillis>, Error> {
+        let _ = (now, state, actions);
+        Ok(None)
+    }
 
     /// The transaction with this task's steps has committed.
     fn committed(&mut self);
@@ -169,5 +187,7 @@ pub trait Processor: Send + 'static {
     fn aborted(&mut self);
 
     /// How many of its actions are under way; a clean stop waits for them (bounded).
-    fn under_way(&self) -> usize;
+    fn under_way(&self) -> usize {
+        0
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use streaming_hub_model::time::UnixMillis;
-use streaming_hub_state::{Checkpoint, State};
+use streaming_hub_state::{Checkpoint, ExpiryRule, State};
 
 use super::clients::{Ends, Logs};
 use super::mailbox::TaskId;
@@ -164,7 +164,7 @@ pub(crate) struct Part {
 
 /// From where each restored topic is read into `state`, and to where; `None` when the store does
 /// not fit the topics any more and has to be rebuilt.
-pub(crate) fn parts_of(
+fn parts_of(
     spec: &SubTopology,
     shared: &Shared,
     task: &TaskId,
@@ -192,6 +192,25 @@ pub(crate) fn parts_of(
         parts.push(Part { topic: *topic, name, next, high });
     }
     Ok(Some(parts))
+}
+
+/// Opens the store of a task, emptied if it does not fit the topics any more, with what is to be
+/// read into it.
+pub(crate) fn open_store(
+    spec: &SubTopology,
+    shared: &Shared,
+    task: &TaskId,
+    expiry: Vec<ExpiryRule>,
+    logs: &mut impl Logs,
+) -> Result<(State, Vec<Part>), Error> {
+    let state = shared.stores.open(spec, task, expiry)?;
+    if let Some(parts) = parts_of(spec, shared, task, &state, logs)? {
+        return Ok((state, parts));
+    }
+    let state = state.reset()?;
+    let parts = parts_of(spec, shared, task, &state, logs)?;
+    let parts = parts.ok_or_else(|| Error::Failed("watermarks moved back".into()))?;
+    Ok((state, parts))
 }
 
 /// The checkpoint of a store that was read up to these parts' next offsets.
@@ -224,13 +243,9 @@ impl<L: Logs> Restore<'_, L> {
     pub fn run<P: Processor>(&mut self, mut processor: P) -> Result<(Live<P>, i64), Error> {
         let committed = self.committed()?;
         self.incarnations.wait_for_copy(self.task, COPY_CLOSES);
-        let mut state = self.shared.stores.open(self.spec, self.task, processor.expiry())?;
-        let mut parts = self.parts(&state)?;
-        if parts.is_none() {
-            state = state.reset()?;
-            parts = self.parts(&state)?;
-        }
-        let mut parts = parts.ok_or_else(|| Error::Failed("watermarks moved back".into()))?;
+        let expiry = processor.expiry();
+        let (mut state, mut parts) =
+            open_store(self.spec, self.shared, self.task, expiry, self.logs)?;
         let records = self.read(&mut parts, &mut processor, &mut state)?;
         processor.restored(&state)?;
         let (position, metadata) = self.position(committed, &parts, records)?;
@@ -268,10 +283,6 @@ impl<L: Logs> Restore<'_, L> {
                 Err(error) => return Err(error.into()),
             }
         }
-    }
-
-    fn parts(&mut self, state: &State) -> Result<Option<Vec<Part>>, Error> {
-        parts_of(self.spec, self.shared, self.task, state, self.logs)
     }
 
     /// Reads every part to its high watermark; answers how many records the store is made of.

@@ -14,7 +14,7 @@ use streaming_hub_state::State;
 use super::clients::Logs;
 use super::mailbox::TaskId;
 use super::processor::Processor;
-use super::restore::{self, Incarnations, Part, checkpoint_of, parts_of};
+use super::restore::{self, Incarnations, Part, checkpoint_of, open_store};
 use super::spec::{Source, SubTopology};
 use super::thread::{Factory, Stop};
 use crate::kafka::logs::KafkaLogs;
@@ -138,13 +138,8 @@ impl<P: Processor> Standby<P> {
 
     fn start(&mut self, task: &TaskId) -> Result<Copy<P>, restore::Error> {
         let processor = (self.factory)(task.partition);
-        let mut state = self.shared.stores.open(&self.spec, task, processor.expiry())?;
-        let mut parts = parts_of(&self.spec, &self.shared, task, &state, &mut self.logs)?;
-        if parts.is_none() {
-            state = state.reset()?;
-            parts = parts_of(&self.spec, &self.shared, task, &state, &mut self.logs)?;
-        }
-        let parts = parts.ok_or_else(|| restore::Error::Failed("watermarks moved back".into()))?;
+        let expiry = processor.expiry();
+        let (state, parts) = open_store(&self.spec, &self.shared, task, expiry, &mut self.logs)?;
         Ok(Copy { task: task.clone(), processor, state, parts })
     }
 

@@ -208,7 +208,7 @@ pub(super) fn end_job(
     }
     let old = job.headers();
     let mut headers = with_facts(&old, &texts);
-    headers.extend(more.iter().map(|(n, v)| (n.as_bytes(), Some(v.as_bytes()))));
+    headers.extend(internal::refs(&more));
     step.outputs.emit(Output {
         topic: Topic::DeadLetters,
         partition: step.partition,
@@ -224,14 +224,9 @@ fn with_facts<'a>(
     old: &'a [HeaderRef<'a>],
     facts: &'a [(&'static str, String)],
 ) -> Vec<HeaderRef<'a>> {
-    let version = (internal::VERSION.as_bytes(), Some(FORMAT.as_bytes()));
     let carried = old.iter().filter(|header| internal::is_carried(header)).copied();
-    let facts = facts.iter().map(|(n, v)| (n.as_bytes(), Some(v.as_bytes())));
-    carried.chain([version]).chain(facts).collect()
+    carried.chain([internal::version()]).chain(internal::refs(facts)).collect()
 }
-
-/// [`internal::FORMAT`] as text.
-const FORMAT: &str = "1";
 
 fn log_attempt(
     job: &StoredJob,
@@ -267,14 +262,4 @@ fn log_attempt(
         headers: &[],
         value: Some(&value),
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_format_text_is_the_format() {
-        assert_eq!(FORMAT, internal::FORMAT.to_string());
-    }
 }

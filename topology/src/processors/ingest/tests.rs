@@ -219,7 +219,7 @@ fn a_value_above_the_internal_limit_is_kept_by_size_and_sha_256() {
     assert_eq!(entry.headers[..headers.len()], headers);
     assert_eq!(entry.value, None);
     assert_eq!(entry.number(internal::VALUE_BYTES), i64::try_from(value.len()).unwrap());
-    assert_eq!(entry.text(internal::VALUE_SHA256), hex(&Sha256::digest(&value)));
+    assert_eq!(entry.text(internal::VALUE_SHA256), hex::encode(&Sha256::digest(&value)));
     let fits = quarantined(fact_record(headers, Some(&value[..PAYLOAD_BYTES_MAX + 1])));
     assert_eq!(fits.value.as_deref(), Some(&value[..PAYLOAD_BYTES_MAX + 1]));
 }
