@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use axum::Router;
@@ -231,12 +231,25 @@ pub(crate) struct Harness {
     pub(crate) router: Router,
 }
 
+/// A subscriber that is interested in everything and writes nothing. `tracing` remembers for the
+/// whole process that nobody is interested in a place of the code; with tests side by side, some of
+/// them without a subscriber, it would remember that for those that read the log.
+fn hear_everything() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let quiet = tracing_subscriber::fmt().with_writer(std::io::sink);
+        let quiet = quiet.with_max_level(tracing::Level::TRACE).finish();
+        tracing::subscriber::set_global_default(quiet).unwrap();
+    });
+}
+
 impl Harness {
     pub(crate) fn new() -> Self {
         Self::with(Limits::default(), LONG)
     }
 
     pub(crate) fn with(limits: Limits, request_timeout: Duration) -> Self {
+        hear_everything();
         let hub = Arc::new(FakeHub::new());
         let key = SecretString::from(BASE64.encode([7; 32]));
         let keyring = Arc::new(Keyring::new("k1", &key).unwrap());
