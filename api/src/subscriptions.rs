@@ -19,7 +19,8 @@ use streaming_hub_model::ports::Entropy;
 use streaming_hub_model::retry::RetrySchedule;
 use streaming_hub_model::secret::{NONCE_BYTES, Owner};
 use streaming_hub_model::subscription::{
-    SigningSecret, SinkConfig, Subscription, VerificationState, WebhookConfig,
+    DisabledReason, Ordering, SigningSecret, SinkConfig, Subscription, VerificationState,
+    WebhookConfig,
 };
 
 use crate::auth::TenantCaller;
@@ -148,10 +149,13 @@ fn record(
         sink: sealed(api, owner, draft.sink, made)?,
         sink_generation: 1,
         enabled: draft.enabled,
+        disabled_reason: (!draft.enabled).then_some(DisabledReason::Tenant),
+        paused: false,
         verification_state: VerificationState::Pending,
         verification_failure: None,
         retry_schedule: draft.retry_schedule.map(steps),
         max_in_flight: draft.max_in_flight,
+        ordering: Ordering::default(),
         created_at: now,
         updated_at: now,
         version: 1,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::id::SubscriptionId;
-use crate::subscription::Subscription;
+use crate::subscription::{DisabledReason, Subscription};
 use crate::tenant::TenantId;
 
 /// A wish to change one subscription. The registry decides it against the current record.
@@ -34,6 +34,13 @@ pub enum Action {
     },
     /// End it.
     Delete,
+    /// Switch it off; one that is off already stays as it is.
+    Disable {
+        /// On whose account.
+        reason: DisabledReason,
+        /// The sink generation that it is about; with any other nothing is changed.
+        sink_generation: u64,
+    },
     /// A probe of the destination ended.
     Verified {
         /// The sink generation that was probed; a result for any other is discarded.

@@ -3,7 +3,7 @@
 //! is decided. No update is lost, because decisions of one tenant follow one another.
 
 use crate::change::{Action, Change, Decision, Refusal};
-use crate::subscription::{Subscription, VerificationState};
+use crate::subscription::{DisabledReason, Subscription, VerificationState};
 use crate::time::UnixMillis;
 
 /// Per-tenant limits (contract section 7, "Defaults").
@@ -44,6 +44,9 @@ pub fn decide(
         (Action::Create { record }, _) => create(*record, current, limits, now),
         (_, None) => refuse(Refusal::NotFound),
         (Action::Delete, Some(_)) => (Some(Write::Delete), Decision::Deleted),
+        (Action::Disable { reason, sink_generation }, Some(record)) => {
+            disable(record.clone(), sink_generation, reason, now)
+        }
         (Action::Verified { sink_generation, failure }, Some(record)) => {
             verified(record.clone(), sink_generation, failure, now)
         }
@@ -67,6 +70,23 @@ fn create(
     record.sink_generation = 1;
     record.verification_state = VerificationState::Pending;
     record.verification_failure = None;
+    put(record, now)
+}
+
+fn disable(
+    mut record: Subscription,
+    sink_generation: u64,
+    reason: DisabledReason,
+    now: UnixMillis,
+) -> (Option<Write>, Decision) {
+    if record.sink_generation != sink_generation {
+        return refuse(Refusal::DestinationChanged);
+    }
+    if !record.enabled {
+        return (None, Decision::Written { version: record.version });
+    }
+    record.enabled = false;
+    record.disabled_reason = Some(reason);
     put(record, now)
 }
 
@@ -163,6 +183,22 @@ mod tests {
         };
         assert_eq!(record.verification_state, VerificationState::Failed);
         assert_eq!(record.version, 2);
+    }
+
+    #[test]
+    fn a_subscription_is_disabled_once_and_for_the_destination_that_failed() {
+        let disable = |sink_generation| {
+            change("acme", Action::Disable { reason: DisabledReason::Gone, sink_generation })
+        };
+        let record = subscription();
+        assert_eq!(step(Some(&record), disable(2)), refuse(Refusal::DestinationChanged));
+        let (Some(Write::Put(off)), _) = step(Some(&record), disable(1)) else {
+            panic!("nothing written")
+        };
+        assert!(!off.enabled);
+        assert_eq!(off.disabled_reason, Some(DisabledReason::Gone));
+        let again = step(Some(&off), disable(1));
+        assert_eq!(again, (None, Decision::Written { version: off.version }));
     }
 
     #[test]

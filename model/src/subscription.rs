@@ -31,8 +31,14 @@ pub struct Subscription {
     pub sink: SinkConfig,
     /// Counts the changes of the sink, so that a verification names what it probed (design 17).
     pub sink_generation: u64,
-    /// Switched on by its owner.
+    /// Whether it matches at all.
     pub enabled: bool,
+    /// Why it does not, while it is not `enabled`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disabled_reason: Option<DisabledReason>,
+    /// Paused by its owner: it matches, and its jobs wait in order without attempts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     /// What the last probe of the destination found.
     pub verification_state: VerificationState,
     /// Why the last probe failed.
@@ -45,6 +51,9 @@ pub struct Subscription {
     /// How many attempts may be under way at once, 1 to 64.
     #[serde(default = "one")]
     pub max_in_flight: u16,
+    /// Whether a failing job holds up those behind it.
+    #[serde(default, skip_serializing_if = "Ordering::is_arrival")]
+    pub ordering: Ordering,
     /// When it was created.
     pub created_at: UnixMillis,
     /// When it last changed.
@@ -91,6 +100,38 @@ impl Subscription {
             .and_then(|own| RetrySchedule::deserialize(own).ok())
             .map_or(std::borrow::Cow::Borrowed(default), std::borrow::Cow::Owned)
     }
+}
+
+/// In which order a subscription's jobs are attempted (contract section 4, "Order").
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ordering {
+    /// First attempts in arrival order; retries may be overtaken.
+    #[default]
+    Arrival,
+    /// Nothing behind a failing job is attempted until it succeeded or is dead-lettered.
+    /// Requires `max_in_flight` 1.
+    Strict,
+}
+
+impl Ordering {
+    fn is_arrival(&self) -> bool {
+        *self == Self::Arrival
+    }
+}
+
+/// Why a subscription is not `enabled` (contract section 4, "Disabled").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DisabledReason {
+    /// Its owner switched it off.
+    Tenant,
+    /// An operator did; only an operator lifts it.
+    Operator,
+    /// Its destination answered 410.
+    Gone,
+    /// Its destination failed for too long.
+    Failing,
 }
 
 /// What an event offers to matching (contract section 3).

@@ -9,7 +9,7 @@ use streaming_hub_model::event_key::KeyPattern;
 use streaming_hub_model::id::{EventId, SubscriptionId, uuid_v7};
 use streaming_hub_model::routing;
 use streaming_hub_model::subscription::{
-    SinkConfig, Subscription, VerificationState, WebhookConfig,
+    Ordering, SinkConfig, Subscription, VerificationState, WebhookConfig,
 };
 use streaming_hub_model::tenant::TenantId;
 use streaming_hub_model::time::UnixMillis;
@@ -229,6 +229,9 @@ impl Workload {
             verification_state: VerificationState::Pending,
             verification_failure: None,
             retry_schedule: schedule.and_then(|text| serde_json::from_str(text).ok()),
+            disabled_reason: None,
+            paused: false,
+            ordering: Ordering::default(),
             max_in_flight: 1 + u16::try_from(random.below(3)).unwrap_or(0),
             created_at: UnixMillis(0),
             updated_at: UnixMillis(0),

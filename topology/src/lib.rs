@@ -2,6 +2,7 @@
 //! sub-topologies over Kafka (design 1 to 25). Deciding code is in `processors`; threads, clients
 //! and transactions are in `runtime` and `kafka`.
 
+pub mod calls;
 pub mod changes;
 pub mod clock;
 pub mod dispatcher;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use super::mailbox::TaskId;
+use super::mailbox::{Address, TaskId};
 use super::task::TaskState;
 
 /// Tasks of one sub-topology.
@@ -12,7 +12,7 @@ use super::task::TaskState;
 struct Board {
     /// Whether its thread has had a first answer from the group.
     joined: bool,
-    tasks: BTreeMap<TaskId, TaskState>,
+    tasks: BTreeMap<TaskId, (u64, TaskState)>,
 }
 
 /// Where everything of this instance stands.
@@ -36,11 +36,23 @@ impl Status {
         self.with(sub_topology, |board| board.joined = true);
     }
 
-    pub(crate) fn set(&self, sub_topology: &'static str, task: &TaskId, state: TaskState) {
+    pub(crate) fn set(&self, sub_topology: &'static str, of: Address, state: TaskState) {
         self.with(sub_topology, |board| match state {
-            TaskState::Closed => board.tasks.remove(task),
-            other => board.tasks.insert(task.clone(), other),
+            TaskState::Closed => board.tasks.remove(&of.task),
+            other => board.tasks.insert(of.task, (of.incarnation, other)),
         });
+    }
+
+    /// The task of this partition, if it runs here now.
+    #[must_use]
+    pub fn running(&self, sub_topology: &'static str, partition: i32) -> Option<Address> {
+        self.with(sub_topology, |board| {
+            let runs = |(task, (_, state)): &(&TaskId, &(u64, TaskState))| {
+                task.partition == partition && *state == TaskState::Running
+            };
+            let (task, (incarnation, _)) = board.tasks.iter().find(runs)?;
+            Some(Address { task: task.clone(), incarnation: *incarnation })
+        })
     }
 
     /// What is missing for readiness: a group not joined, a task that does not run.
@@ -52,7 +64,7 @@ impl Status {
             if !board.joined {
                 missing.push(format!("{name}: not in its consumer group yet"));
             }
-            for (task, state) in &board.tasks {
+            for (task, (_, state)) in &board.tasks {
                 if *state != TaskState::Running {
                     missing.push(format!("{name}: task {task} is {state}"));
                 }
@@ -74,9 +86,13 @@ mod tests {
         status.joined("match");
         assert!(status.missing().is_empty());
         let task = TaskId { topic: "t".into(), partition: 1 };
-        status.set("match", &task, TaskState::Restoring);
+        let address = Address { task, incarnation: 7 };
+        status.set("match", address.clone(), TaskState::Restoring);
+        assert_eq!(status.running("match", 1), None);
         assert_eq!(status.missing(), ["match: task t/1 is restoring"]);
-        status.set("match", &task, TaskState::Running);
+        status.set("match", address.clone(), TaskState::Running);
         assert!(status.missing().is_empty());
+        assert_eq!(status.running("match", 1), Some(address));
+        assert_eq!((status.running("match", 2), status.running("delivery", 1)), (None, None));
     }
 }

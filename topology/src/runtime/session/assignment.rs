@@ -47,7 +47,7 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
             let mut task = Task::new(id.clone(), shared.next_incarnation());
             self.restores.incarnations().set(&id, Some(task.incarnation));
             task.enter(TaskState::Restoring);
-            shared.status.set(self.parts.spec.name, &id, task.stage());
+            shared.status.set(self.parts.spec.name, task.address(), task.stage());
             let processor = (self.parts.factory)(id.partition);
             let request = Request { task: id, incarnation: task.incarnation, processor };
             self.tasks.push(task);
@@ -115,7 +115,7 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
         for mut task in closing {
             self.restores.incarnations().set(&task.id, None);
             task.enter(TaskState::Closed);
-            self.parts.shared.status.set(self.parts.spec.name, &task.id, task.stage());
+            self.parts.shared.status.set(self.parts.spec.name, task.address(), task.stage());
             let checkpoint = self.checkpoint(&task);
             if let Some(mut live) = task.live.take() {
                 live.state.rollback();
@@ -143,7 +143,11 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
                     task.live = Some(live);
                     (task.position, task.committed) = (position, position);
                     task.enter(TaskState::Suspended);
-                    self.parts.shared.status.set(self.parts.spec.name, &task.id, task.stage());
+                    self.parts.shared.status.set(
+                        self.parts.spec.name,
+                        task.address(),
+                        task.stage(),
+                    );
                 }
                 Err(restore::Error::Abandoned) => {}
                 Err(restore::Error::Failed(text)) => {
@@ -173,7 +177,7 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
             } else {
                 continue;
             }
-            self.parts.shared.status.set(self.parts.spec.name, &task.id, task.stage());
+            self.parts.shared.status.set(self.parts.spec.name, task.address(), task.stage());
         }
         if !pause.is_empty() {
             tracing::warn!(
