@@ -33,6 +33,8 @@ pub(crate) enum Code {
     Internal,
     CannotProbe,
     NotReady,
+    #[allow(dead_code, reason = "as in forward")]
+    NoOwner,
     Timeout,
     Unavailable,
     Undecided,
@@ -92,6 +94,11 @@ impl Code {
             Self::NotReady => {
                 (S::SERVICE_UNAVAILABLE, "not_ready", "This instance is not ready yet")
             }
+            Self::NoOwner => (
+                S::SERVICE_UNAVAILABLE,
+                "no_owner",
+                "The part of the hub that has this is moving between instances",
+            ),
             Self::Timeout => {
                 (S::SERVICE_UNAVAILABLE, "timeout", "The request took longer than allowed")
             }
@@ -118,6 +125,7 @@ impl Code {
     const fn retry_after_s(self) -> Option<u64> {
         match self {
             Self::Unavailable => Some(5),
+            Self::NoOwner => Some(2),
             // As with a delivery that the hub itself could not attempt (contract section 4).
             Self::CannotProbe => Some(30),
             _ => None,
@@ -179,6 +187,17 @@ impl Problem {
             );
         }
         Self::with_detail(Code::Undecided, detail)
+    }
+
+    /// Nobody runs the task that was asked; the call had no effect. The cause is for the log only.
+    pub(crate) fn no_owner(cause: impl Into<String>) -> Self {
+        Self { cause: Some(cause.into()), ..Self::from(Code::NoOwner) }
+    }
+
+    /// The same with what the log says beside it.
+    #[must_use]
+    pub(crate) fn because(self, cause: impl Into<String>) -> Self {
+        Self { cause: Some(cause.into()), ..self }
     }
 
     /// The request ran out of time.
@@ -284,7 +303,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    const ALL: [Code; 19] = [
+    const ALL: [Code; 20] = [
         Code::MalformedJson,
         Code::InvalidQuery,
         Code::Unauthenticated,
@@ -301,6 +320,7 @@ mod tests {
         Code::Internal,
         Code::CannotProbe,
         Code::NotReady,
+        Code::NoOwner,
         Code::Timeout,
         Code::Unavailable,
         Code::Undecided,
@@ -332,7 +352,11 @@ mod tests {
     fn only_what_is_safe_to_repeat_says_when() {
         for code in ALL {
             let says = Problem::from(code).into_response().headers().contains_key(RETRY_AFTER);
-            assert_eq!(says, matches!(code, Code::Unavailable | Code::CannotProbe), "{code:?}");
+            assert_eq!(
+                says,
+                matches!(code, Code::Unavailable | Code::NoOwner | Code::CannotProbe),
+                "{code:?}"
+            );
         }
     }
 }

@@ -10,6 +10,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, delete, get, post};
 
 use crate::exchange::exchange;
+use crate::forward::admit;
 use crate::problem::{Code, Problem};
 use crate::state::{Api, Operations};
 use crate::{operations, subscriptions, verify};
@@ -80,6 +81,7 @@ pub fn router(api: Api) -> Router {
         }
         Handler::Api(handler) => router.route(route.path, handler.with_state(Arc::clone(&api))),
     });
+    let own = own.layer(from_fn_with_state(api, admit));
     finish(own.layer(DefaultBodyLimit::max(body_bytes_max)), operations)
 }
 

@@ -12,6 +12,7 @@ pub mod hex;
 pub mod id;
 pub mod internal;
 pub mod job;
+pub mod peer;
 pub mod ports;
 pub mod reason;
 pub mod registry;
