@@ -130,6 +130,10 @@ impl SubscriptionTable for FakeHub {
         table.values().filter(|record| record.tenant == *tenant).cloned().collect()
     }
 
+    fn all(&self) -> Vec<Arc<Subscription>> {
+        self.table.lock().unwrap().values().cloned().collect()
+    }
+
     fn catch_up(&self) -> SinkFuture<'_, ()> {
         Box::pin(async {
             for record in self.late.lock().unwrap().drain(..) {
