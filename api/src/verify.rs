@@ -1,6 +1,6 @@
-//! Verification (contract section 7): the sink is asked with a test event, which it delivers or
-//! looks up the destination for; then a change that says what came of it. The change names the sink generation that was probed,
-//! so a result never counts for another destination.
+//! Verification (contract section 7): the sink is asked with a signed test event, which it delivers
+//! or whose destination it looks up, then a change says what came of it. The change names the sink
+//! generation that was probed, so a result never counts for another destination.
 
 use std::sync::Arc;
 

@@ -107,7 +107,7 @@ pub enum ErrorClass {
     RefusedAddress,
     /// The answer made no sense, or the connection broke in the middle of it.
     Protocol,
-    /// The service knows the hub's credentials and does not let them do this, or does not know them.
+    /// The service does not know the credentials, or does not let them do this.
     AccessDenied,
     /// The queue, bus or exchange is not there.
     NotFound,
