@@ -272,8 +272,8 @@ pub fn markdown() -> String {
          Every error of the HTTP interface is an RFC 9457 problem (`application/problem+json`). \
          `code` is\nstable and what a program should look at; `title` and `detail` are for people. \
          `errors` lists every\nwrong field (`pointer`, a JSON pointer into the body) or parameter \
-         (`parameter`) at once. 5xx answers\nsay nothing about the inside; their `request_id` is in \
-         the hub's log.\n\n\
+         (`parameter`) at once. 5xx answers\nsay nothing about the inside; their `request_id` is \
+         in the hub's log.\n\n\
          | status | code | meaning | what to do | `Retry-After` |\n|---|---|---|---|---|\n",
     );
     let mut codes = Code::ALL.to_vec();
