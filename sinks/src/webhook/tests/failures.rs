@@ -57,12 +57,14 @@ async fn a_status_decides_what_became_of_the_attempt() {
 #[tokio::test]
 async fn a_429_or_503_says_when_to_come_again_and_no_other_answer_does() {
     // `Still` is the sink's clock.
-    let at = |ms: i64| httpdate(Still.now().0 + ms);
+    let now = Still.now();
+    let soon = now.0 / 1_000 * 1_000 + 90_000;
+    let to_soon = soon.abs_diff(now.0);
     let table = [
         (429, "7".to_owned(), Some(7_000)),
         (503, "120".to_owned(), Some(120_000)),
-        (503, at(90_000), Some(90_000)),
-        (429, at(-1_000), None),
+        (503, httpdate(soon), Some(to_soon)),
+        (429, httpdate(now.0 - 1_000), None),
         (429, "soon".to_owned(), None),
         (500, "7".to_owned(), None),
         (200, "7".to_owned(), None),
