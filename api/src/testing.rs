@@ -67,6 +67,7 @@ impl FakeHub {
             status: Some(204),
             excerpt: Vec::new(),
             duration_ms: 3,
+            retry_after_ms: None,
         };
         Self {
             table: Mutex::default(),
