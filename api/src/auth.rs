@@ -192,18 +192,14 @@ impl FromRequestParts<Arc<Api>> for TenantCaller {
 }
 
 /// A request made with an operator's token.
-#[allow(dead_code, reason = "the next routes are an operator's")]
-pub(crate) struct OperatorCaller {
-    /// What logs and records call it.
-    pub(crate) name: String,
-}
+pub(crate) struct OperatorCaller;
 
 impl FromRequestParts<Arc<Api>> for OperatorCaller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Problem> {
         match principal(parts, api)? {
-            Principal { role: Role::Operator, tenant: None, token } => Ok(Self { name: token }),
+            Principal { role: Role::Operator, tenant: None, .. } => Ok(Self),
             _ => Err(Code::Forbidden.into()),
         }
     }
