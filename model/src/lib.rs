@@ -10,6 +10,7 @@ pub mod event_key;
 pub mod follow;
 pub mod headers;
 pub mod hex;
+pub mod hold;
 pub mod id;
 pub mod internal;
 pub mod job;

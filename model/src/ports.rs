@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::change::{Change, Decision};
+use crate::hold::{Hold, Scope};
 use crate::id::SubscriptionId;
 use crate::sink::SinkFuture;
 use crate::subscription::Subscription;
@@ -61,6 +62,18 @@ pub trait Changes: Send + Sync {
     /// Submits a change and waits for its decision, and until this instance can read back what was
     /// written. `reply_to` of the change is filled in here.
     fn submit(&self, change: Change) -> SinkFuture<'_, Result<Decision, Unavailable>>;
+}
+
+/// An operator's holds, as this instance knows them and as it writes them.
+pub trait Holding: Send + Sync {
+    /// All of them, by scope.
+    fn all(&self) -> Vec<Arc<Hold>>;
+
+    /// Sets a hold, or another one in its place; waits until this instance knows it.
+    fn hold(&self, hold: Hold) -> SinkFuture<'_, Result<(), Unavailable>>;
+
+    /// Lifts the hold of a scope; one that is not there is lifted already.
+    fn lift(&self, scope: Scope) -> SinkFuture<'_, Result<(), Unavailable>>;
 }
 
 /// Whether this instance can do its work.
