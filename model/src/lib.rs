@@ -3,6 +3,8 @@
 
 pub mod attempt;
 pub mod change;
+pub mod dead_letter;
+pub mod delivery_calls;
 pub mod envelope;
 pub mod event;
 pub mod event_key;
@@ -12,6 +14,7 @@ pub mod hex;
 pub mod id;
 pub mod internal;
 pub mod job;
+pub mod peer;
 pub mod ports;
 pub mod reason;
 pub mod registry;
