@@ -69,6 +69,7 @@ impl FakeHub {
             status: Some(204),
             excerpt: Vec::new(),
             duration_ms: 3,
+            retry_after_ms: None,
         };
         Self {
             table: Mutex::default(),
@@ -130,6 +131,10 @@ impl SubscriptionTable for FakeHub {
     fn of_tenant(&self, tenant: &TenantId) -> Vec<Arc<Subscription>> {
         let table = self.table.lock().unwrap();
         table.values().filter(|record| record.tenant == *tenant).cloned().collect()
+    }
+
+    fn all(&self) -> Vec<Arc<Subscription>> {
+        self.table.lock().unwrap().values().cloned().collect()
     }
 
     fn catch_up(&self) -> SinkFuture<'_, ()> {
@@ -266,6 +271,15 @@ impl Harness {
     }
 
     pub(crate) fn with(limits: Limits, request_timeout: Duration) -> Self {
+        let (hub, keyring, api) = Self::parts(limits, request_timeout);
+        Self { hub, keyring, router: router(api) }
+    }
+
+    /// The same before there is a router.
+    pub(crate) fn parts(
+        limits: Limits,
+        request_timeout: Duration,
+    ) -> (Arc<FakeHub>, Arc<Keyring>, Api) {
         hear_everything();
         let hub = Arc::new(FakeHub::new());
         let key = SecretString::from(BASE64.encode([7; 32]));
@@ -284,9 +298,10 @@ impl Harness {
                 request_timeout,
             }),
             tokens: tokens(),
+            cluster: None,
             limits,
         };
-        Self { hub, keyring, router: router(api) }
+        (hub, keyring, api)
     }
 
     pub(crate) async fn raw(&self, request: Request<Body>) -> Answer {

@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::attempt::ErrorClass;
+
 /// The most dead letters of one subscription (contract section 8); the oldest go first.
 pub const PER_SUBSCRIPTION: u64 = 100_000;
 
@@ -24,17 +26,22 @@ pub enum EndReason {
     SubscriptionDeleted,
     /// Its subscription was disabled.
     SubscriptionDisabled,
+    /// The event itself can never be delivered there; the class says why.
+    #[serde(untagged)]
+    Terminal(ErrorClass),
 }
 
 impl EndReason {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Exhausted,
         Self::Expired,
         Self::BacklogFull,
         Self::Poison,
         Self::SubscriptionDeleted,
         Self::SubscriptionDisabled,
+        Self::Terminal(ErrorClass::TooLarge),
+        Self::Terminal(ErrorClass::RoutingKeyTooLong),
     ];
 
     /// The stable name, as in JSON.
@@ -47,6 +54,7 @@ impl EndReason {
             Self::Poison => "poison",
             Self::SubscriptionDeleted => "subscription_deleted",
             Self::SubscriptionDisabled => "subscription_disabled",
+            Self::Terminal(class) => class.as_str(),
         }
     }
 
@@ -71,6 +79,8 @@ mod tests {
     fn a_reason_has_the_same_name_in_json_and_in_text_and_is_found_by_it() {
         for reason in EndReason::ALL {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+            let json = serde_json::to_value(reason).unwrap();
+            assert_eq!(serde_json::from_value::<EndReason>(json).unwrap(), reason);
             assert_eq!(EndReason::parse(reason.as_str()), Some(reason));
         }
         assert_eq!(EndReason::parse("Poison"), None);

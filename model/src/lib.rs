@@ -5,6 +5,7 @@ pub mod attempt;
 pub mod change;
 pub mod dead_letter;
 pub mod delivery_calls;
+pub mod destination;
 pub mod envelope;
 pub mod event;
 pub mod event_key;

@@ -93,15 +93,21 @@ impl Delivery {
         step: &mut Step<'_>,
     ) -> Result<(), Error> {
         let attempts = job.facts.attempts + 1;
+        if class.is_terminal() {
+            let reason = EndReason::Terminal(class);
+            let end = End { reason, failure: Some((class, detail, outcome)) };
+            end_job(job, JobFacts { attempts, ..job.facts }, &end, step)?;
+            self.tally.push(Counted::Dead(reason));
+            return self.bound_letters(job.facts.subscription, step);
+        }
         let subscription = self.settings.table.get(job.facts.subscription);
         let default = &self.settings.retry_schedule;
-        let next_ms = match &subscription {
-            Some(subscription) => {
-                let schedule = subscription.retry_schedule_or(default);
-                schedule.next_delay_ms(attempts, self.jitter())
-            }
-            None => default.next_delay_ms(attempts, self.jitter()),
+        let schedule = match &subscription {
+            Some(subscription) => subscription.retry_schedule_or(default),
+            None => std::borrow::Cow::Borrowed(default),
         };
+        let shares = (self.jitter(), self.jitter());
+        let next_ms = schedule.next_delay_after_ms(attempts, shares, outcome.retry_after_ms);
         let tier = u8::try_from(attempts).ok().and_then(Place::tier);
         match (next_ms, tier) {
             (Some(delay_ms), Some(tier)) => {
