@@ -3,6 +3,8 @@
 
 pub mod attempt;
 pub mod change;
+pub mod dead_letter;
+pub mod delivery_calls;
 pub mod destination;
 pub mod envelope;
 pub mod event;

@@ -5,6 +5,7 @@
 pub mod calls;
 pub mod changes;
 pub mod clock;
+pub mod deliveries;
 pub mod dispatcher;
 pub mod follower;
 pub mod holds;
