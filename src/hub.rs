@@ -15,10 +15,12 @@ use streaming_hub_sinks::Sinks;
 use streaming_hub_topology::changes::{ChangeClient, Replies, TableReader};
 use streaming_hub_topology::clock::{SystemClock, SystemEntropy};
 use streaming_hub_topology::follower::{Follower, Views};
-use streaming_hub_topology::holds::Holds;
+use streaming_hub_topology::holds::{HoldClient, Holds};
 use streaming_hub_topology::instances::Owners;
 use streaming_hub_topology::kafka::admin::{Administrator, Consumed};
 use streaming_hub_topology::metrics::Metrics as TopologyMetrics;
+use streaming_hub_topology::overview::HubOverview;
+use streaming_hub_topology::reader::StoredReader;
 use streaming_hub_topology::runtime::status::Status;
 use streaming_hub_topology::runtime::thread::{Gate, Outside, Running, Stop};
 use streaming_hub_topology::runtime::watchdog::Watchdog;
@@ -235,6 +237,14 @@ async fn serve(
                 keyring,
                 operations,
                 tokens: Tokens::new(&settings::tokens(config)?)?,
+                holds: Arc::new(HoldClient::new(&shared, Arc::clone(&parts.views.holds))?),
+                stored: Arc::new(StoredReader::new(Arc::clone(&shared))),
+                overview: Arc::new(HubOverview::new(
+                    Arc::clone(&shared),
+                    Arc::clone(&parts.views.owners),
+                    settings::follow(config)?,
+                )),
+                retention_hours: settings::last_copy_hours(config),
                 cluster: settings::cluster(config, &parts.shared.instance)?,
                 limits: Limits {
                     event_types_max: config.api.event_types_per_subscription,

@@ -135,6 +135,17 @@ pub(crate) fn sinks(config: &Config) -> SinkSettings {
     }
 }
 
+/// After how many hours retention has removed the last copy of an event.
+pub(crate) fn last_copy_hours(config: &Config) -> u64 {
+    let topics = &config.topics;
+    let hours = [
+        topics.inbox_retention_hours,
+        topics.attempts_retention_hours,
+        topics.quarantine_retention_hours,
+    ];
+    hours.into_iter().max().unwrap_or_default().into()
+}
+
 /// The way to the other instances, where a key is configured.
 pub(crate) fn cluster(config: &Config, instance: &str) -> anyhow::Result<Option<Cluster>> {
     let Some(secret) = config.cluster.secret().map_err(anyhow::Error::msg).context("cluster")?

@@ -8,12 +8,13 @@
 //! Invariant: a signing secret leaves in the one answer that made it, and stands nowhere else in
 //! clear: not in a change, not in a log line, not in debug output.
 
+mod admin;
+mod ask;
 pub mod auth;
 mod body;
 mod draft;
 mod exchange;
 mod fields;
-#[allow(dead_code, reason = "the next routes ask tasks through it")]
 mod forward;
 mod metrics;
 pub mod openapi;
@@ -24,6 +25,7 @@ mod routes;
 mod server;
 mod state;
 mod subscriptions;
+mod trace;
 mod verify;
 mod view;
 

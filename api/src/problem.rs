@@ -89,6 +89,9 @@ codes! {
     NotReady SERVICE_UNAVAILABLE "not_ready"
         "This instance is not ready yet"
         "Wait until what `missing` lists is there; other instances may be ready."
+    Unreadable SERVICE_UNAVAILABLE "unreadable"
+        "The log could not be read"
+        "Repeat it after `Retry-After`: Kafka is away, or too many are reading at once."
     NoOwner SERVICE_UNAVAILABLE "no_owner"
         "The part of the hub that has this is moving between instances"
         "Nothing happened. Repeat it after `Retry-After`; it may take as long as a session."
@@ -123,7 +126,7 @@ impl Code {
     pub(crate) const fn retry_after_s(self) -> Option<u64> {
         match self {
             Self::Unavailable => Some(5),
-            Self::NoOwner => Some(2),
+            Self::NoOwner | Self::Unreadable => Some(2),
             // As with a delivery that the hub itself could not attempt (contract section 4).
             Self::CannotProbe => Some(30),
             _ => None,
@@ -358,7 +361,10 @@ mod tests {
             let says = Problem::from(code).into_response().headers().contains_key(RETRY_AFTER);
             assert_eq!(
                 says,
-                matches!(code, Code::Unavailable | Code::NoOwner | Code::CannotProbe),
+                matches!(
+                    code,
+                    Code::Unavailable | Code::NoOwner | Code::Unreadable | Code::CannotProbe
+                ),
                 "{code:?}"
             );
         }

@@ -9,12 +9,15 @@ use axum::http::Method;
 use axum::middleware::from_fn_with_state;
 use axum::routing::MethodRouter;
 
+use crate::admin::tasks;
+use crate::ask;
 use crate::exchange::exchange;
 use crate::forward::admit;
 use crate::openapi::Operation;
 use crate::problem::{Code, Problem};
 use crate::state::{Api, Operations};
 
+mod admin;
 mod open;
 mod operator;
 mod tenant;
@@ -86,7 +89,10 @@ impl Route {
 /// Every route. A resource adds its own list, in a file of its own.
 #[must_use]
 pub fn routes() -> Vec<Route> {
-    [open::routes(), tenant::routes(), operator::routes()].into_iter().flatten().collect()
+    [open::routes(), tenant::routes(), operator::routes(), admin::routes()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// The API as a service.
@@ -100,7 +106,10 @@ pub fn router(api: Api) -> Router {
         }
         Handler::Api(handler) => router.route(route.path, handler.with_state(Arc::clone(&api))),
     });
-    let own = own.layer(from_fn_with_state(api, admit));
+    let own = own
+        .route(ask::PATH, ask::route().with_state(Arc::clone(&api)))
+        .route(tasks::PATH, tasks::route().with_state(Arc::clone(&api)))
+        .layer(from_fn_with_state(api, admit));
     finish(own.layer(DefaultBodyLimit::max(body_bytes_max)), operations)
 }
 

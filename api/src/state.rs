@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::id::{SubscriptionId, uuid_v7};
+use streaming_hub_model::overview::Overview;
 use streaming_hub_model::ports::{
-    Changes, Clock, Deliveries, Entropy, Readiness, SubscriptionTable, Unavailable,
+    Changes, Clock, Deliveries, Entropy, Holding, Readiness, SubscriptionTable, Unavailable,
 };
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
+use streaming_hub_model::stored::StoredLogs;
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::tenant::TenantId;
 use uuid::Uuid;
@@ -59,6 +61,14 @@ pub struct Api {
     pub keyring: Arc<Keyring>,
     /// Who may call.
     pub tokens: Tokens,
+    /// An operator's holds.
+    pub holds: Arc<dyn Holding>,
+    /// Reads the inbox and the quarantine.
+    pub stored: Arc<dyn StoredLogs>,
+    /// What runs where.
+    pub overview: Arc<dyn Overview>,
+    /// After how many hours the last copy of an event is gone from every log.
+    pub retention_hours: u64,
     /// The way to other instances; `None` where no cluster key is configured.
     pub cluster: Option<Cluster>,
     /// How much a caller may ask for.

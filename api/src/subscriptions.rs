@@ -23,10 +23,12 @@ use streaming_hub_model::subscription::{
     WebhookConfig,
 };
 
+use crate::admin::attempts::delivery;
 use crate::auth::{OperatorCaller, TenantCaller};
 use crate::body::{IdInPath, JsonBody};
 use crate::draft::{Draft, SinkDraft};
 use crate::fields::{Fault, FieldError, Place};
+use crate::forward::Inbound;
 use crate::problem::{Code, Problem};
 use crate::query::{List, OperatorList, TenantList};
 use crate::state::Api;
@@ -109,13 +111,15 @@ pub(crate) async fn list_all(
 pub(crate) async fn read_any(
     State(api): State<Arc<Api>>,
     _: OperatorCaller,
+    inbound: Inbound,
     IdInPath(id): IdInPath,
 ) -> Result<Response, Problem> {
     if api.table.get(id).is_none() {
         api.table.catch_up().await;
     }
     let record = api.table.get(id).ok_or(Code::NotFound)?;
-    Ok(view::tagged(&record, Json(OwnedView::from(&*record)).into_response()))
+    let delivery = delivery(&api, &inbound, id).await?;
+    Ok(view::with_delivery(&record, OwnedView::from(&*record), delivery))
 }
 
 fn page(records: &[Arc<Subscription>], list: &List) -> Response {
@@ -138,9 +142,12 @@ fn cut<'a>(
 pub(crate) async fn read(
     State(api): State<Arc<Api>>,
     TenantCaller { tenant }: TenantCaller,
+    inbound: Inbound,
     IdInPath(id): IdInPath,
 ) -> Result<Response, Problem> {
-    Ok(view::subscription(&*api.find(&tenant, id).await?))
+    let record = api.find(&tenant, id).await?;
+    let delivery = delivery(&api, &inbound, id).await?;
+    Ok(view::with_delivery(&record, View::from(&*record), delivery))
 }
 
 /// `DELETE /v1/subscriptions/{id}`. Asks the registry without a look at the table, which may not

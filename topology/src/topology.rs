@@ -62,11 +62,17 @@ pub fn registry() -> SubTopology {
     }
 }
 
+/// Every sub-topology, in the order of a record's life.
+#[must_use]
+pub fn all(follow: FollowSet) -> Vec<SubTopology> {
+    vec![ingest(follow), matching(), delivery(), registry()]
+}
+
 /// The whole topology as text.
 #[must_use]
 pub fn describe(application: &str, follow: FollowSet) -> String {
     let mut text = String::new();
-    for spec in [ingest(follow), matching(), delivery(), registry()] {
+    for spec in all(follow) {
         let _ = writeln!(text, "sub-topology {}  (group {})", spec.name, spec.group(application));
         let source = spec.source.subscription(application).join("  ");
         let _ = writeln!(text, "  source    {source}");
@@ -93,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_tasks_own_topics_have_one_writer_and_a_queue_has_one_reader() {
-        let all = [ingest(FollowSet::default()), matching(), delivery(), registry()];
+        let all = all(FollowSet::default());
         for topic in Topic::all() {
             let writers = all.iter().filter(|spec| spec.writes.contains(&topic)).count();
             let readers = all.iter().filter(|spec| spec.source.is(topic)).count();
