@@ -6,7 +6,6 @@
 
 use std::collections::HashSet;
 use std::hint::black_box;
-use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
@@ -14,6 +13,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use streaming_hub_model::hex;
 use streaming_hub_model::tenant::TenantId;
 
 use crate::problem::{Code, Problem};
@@ -66,8 +66,10 @@ pub struct TokenConfig {
 
 /// Whom a token names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Caller {
+pub(crate) enum Caller {
+    /// One tenant.
     Tenant(TenantId),
+    /// Somebody who runs the hub.
     Operator,
 }
 
@@ -115,7 +117,8 @@ impl Tokens {
 
 fn known(config: &TokenConfig) -> Result<Known, Error> {
     let name = || config.name.clone();
-    let digest = digest(&config.sha256).ok_or_else(|| Error::BadDigest(name()))?;
+    let digest = hex::decode(&config.sha256).and_then(|digest| digest.try_into().ok());
+    let digest = digest.ok_or_else(|| Error::BadDigest(name()))?;
     let caller = match (config.role, &config.tenant) {
         (Role::Tenant, Some(tenant)) => Caller::Tenant(tenant.clone()),
         (Role::Tenant, None) => return Err(Error::TenantMissing(name())),
@@ -123,19 +126,6 @@ fn known(config: &TokenConfig) -> Result<Known, Error> {
         (Role::Operator, Some(_)) => return Err(Error::TenantGiven(name())),
     };
     Ok(Known { name: name(), digest, caller })
-}
-
-fn digest(hex: &str) -> Option<[u8; DIGEST_BYTES]> {
-    let digits = hex.as_bytes();
-    if digits.len() != 2 * DIGEST_BYTES {
-        return None;
-    }
-    let nibble = |digit: u8| char::from(digit).to_digit(16).and_then(|n| u8::try_from(n).ok());
-    let mut digest = [0; DIGEST_BYTES];
-    for (byte, pair) in digest.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
-    }
-    Some(digest)
 }
 
 fn equal(a: &[u8; DIGEST_BYTES], b: &[u8; DIGEST_BYTES]) -> bool {
@@ -162,32 +152,38 @@ pub(crate) struct TenantCaller {
 /// A request made with an operator's token.
 pub(crate) struct OperatorCaller;
 
-/// Whom the request's token names.
-fn caller(headers: &HeaderMap, api: &Api) -> Result<Caller, Problem> {
-    let token = bearer(headers).and_then(|token| api.tokens.find(token));
-    let token = token.ok_or(Code::Unauthenticated)?;
-    tracing::Span::current().record("token", &token.name);
-    Ok(token.caller.clone())
+impl Api {
+    /// Whom the request's token names.
+    pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        let token = bearer(headers).and_then(|token| self.tokens.find(token));
+        let token = token.ok_or(Code::Unauthenticated)?;
+        tracing::Span::current().record("token", &token.name);
+        Ok(token.caller.clone())
+    }
 }
 
-impl FromRequestParts<Arc<Api>> for TenantCaller {
+// The guard around each route has put the caller there, after it looked at the route's access.
+// Without one (a route without a guard) nobody may.
+impl<S: Send + Sync> FromRequestParts<S> for TenantCaller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Problem> {
-        match caller(&parts.headers, api)? {
-            Caller::Tenant(tenant) => Ok(Self { tenant }),
-            Caller::Operator => Err(Code::Forbidden.into()),
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match parts.extensions.get() {
+            Some(Caller::Tenant(tenant)) => Ok(Self { tenant: tenant.clone() }),
+            Some(Caller::Operator) => Err(Code::Forbidden.into()),
+            None => Err(Code::Unauthenticated.into()),
         }
     }
 }
 
-impl FromRequestParts<Arc<Api>> for OperatorCaller {
+impl<S: Send + Sync> FromRequestParts<S> for OperatorCaller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Problem> {
-        match caller(&parts.headers, api)? {
-            Caller::Operator => Ok(Self),
-            Caller::Tenant(_) => Err(Code::Forbidden.into()),
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match parts.extensions.get() {
+            Some(Caller::Operator) => Ok(Self),
+            Some(Caller::Tenant(_)) => Err(Code::Forbidden.into()),
+            None => Err(Code::Unauthenticated.into()),
         }
     }
 }

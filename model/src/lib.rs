@@ -11,6 +11,7 @@ pub mod follow;
 pub mod headers;
 pub mod hex;
 pub mod id;
+pub mod idempotency;
 pub mod internal;
 pub mod job;
 pub mod ports;

@@ -8,6 +8,7 @@
 
 pub mod dedup;
 pub mod due;
+pub mod idempotency;
 pub mod job;
 pub mod ready;
 pub mod subscription;
@@ -38,6 +39,8 @@ pub enum Family {
     Subscription = 5,
     /// [`tenant_subscription`]: which subscriptions a tenant has.
     TenantSubscription = 6,
+    /// [`idempotency`]: the registry's idempotency keys.
+    Idempotency = 29,
 }
 
 /// What `decode` makes of the first key of a range; `None` for an empty one. One seek.
@@ -68,6 +71,7 @@ mod tests {
             (Family::Due, 4),
             (Family::Subscription, 5),
             (Family::TenantSubscription, 6),
+            (Family::Idempotency, 29),
         ];
         for (family, number) in pinned {
             assert_eq!(family as u8, number, "{family:?} was renumbered: old stores are misread");
