@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use streaming_hub_model::hex;
 use streaming_hub_model::tenant::TenantId;
 
+use crate::forward::Principal;
 use crate::problem::{Code, Problem};
 use crate::state::Api;
 
@@ -66,10 +67,8 @@ pub struct TokenConfig {
 
 /// Whom a token names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Caller {
-    /// One tenant.
+enum Caller {
     Tenant(TenantId),
-    /// Somebody who runs the hub.
     Operator,
 }
 
@@ -143,46 +142,58 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
 }
 
+/// Who calls, as a bearer token or another instance of the hub says; noted for the log and for
+/// what is forwarded.
+pub(crate) fn principal(parts: &mut Parts, api: &Api) -> Result<Principal, Problem> {
+    // Another instance has named the caller already: its token was checked before any handler.
+    if let Some(principal) = parts.extensions.get::<Principal>() {
+        tracing::Span::current().record("token", &principal.token);
+        return Ok(principal.clone());
+    }
+    let token = bearer(&parts.headers).and_then(|token| api.tokens.find(token));
+    let token = token.ok_or(Code::Unauthenticated)?;
+    tracing::Span::current().record("token", &token.name);
+    let (role, tenant) = match &token.caller {
+        Caller::Tenant(tenant) => (Role::Tenant, Some(tenant.clone())),
+        Caller::Operator => (Role::Operator, None),
+    };
+    let principal = Principal { role, tenant, token: token.name.clone() };
+    parts.extensions.insert(principal.clone());
+    Ok(principal)
+}
+
 /// A request made with a tenant's token.
 pub(crate) struct TenantCaller {
     /// The only tenant whose resources exist for this request.
     pub(crate) tenant: TenantId,
 }
 
-/// A request made with an operator's token.
-pub(crate) struct OperatorCaller;
-
-impl Api {
-    /// Whom the request's token names.
-    pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
-        let token = bearer(headers).and_then(|token| self.tokens.find(token));
-        let token = token.ok_or(Code::Unauthenticated)?;
-        tracing::Span::current().record("token", &token.name);
-        Ok(token.caller.clone())
-    }
-}
-
-// The guard around each route has put the caller there, after it looked at the route's access.
-// Without one (a route without a guard) nobody may.
+// The guard around each route has named the caller, after it looked at the route's access. Without
+// one (a route without a guard) nobody may.
 impl<S: Send + Sync> FromRequestParts<S> for TenantCaller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         match parts.extensions.get() {
-            Some(Caller::Tenant(tenant)) => Ok(Self { tenant: tenant.clone() }),
-            Some(Caller::Operator) => Err(Code::Forbidden.into()),
+            Some(Principal { role: Role::Tenant, tenant: Some(tenant), .. }) => {
+                Ok(Self { tenant: tenant.clone() })
+            }
+            Some(_) => Err(Code::Forbidden.into()),
             None => Err(Code::Unauthenticated.into()),
         }
     }
 }
+
+/// A request made with an operator's token.
+pub(crate) struct OperatorCaller;
 
 impl<S: Send + Sync> FromRequestParts<S> for OperatorCaller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         match parts.extensions.get() {
-            Some(Caller::Operator) => Ok(Self),
-            Some(Caller::Tenant(_)) => Err(Code::Forbidden.into()),
+            Some(Principal { role: Role::Operator, tenant: None, .. }) => Ok(Self),
+            Some(_) => Err(Code::Forbidden.into()),
             None => Err(Code::Unauthenticated.into()),
         }
     }

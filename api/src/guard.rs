@@ -8,7 +8,8 @@ use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::auth::Caller;
+use crate::auth::{Role, principal};
+use crate::forward::Internal;
 use crate::idempotency;
 use crate::problem::{Code, Problem};
 use crate::routes::Access;
@@ -32,19 +33,21 @@ pub(crate) async fn guard(State(own): State<Guard>, request: Request, next: Next
     }
 }
 
-async fn admitted(own: &Guard, mut request: Request, next: Next) -> Result<Response, Problem> {
-    let caller = own.api.caller(request.headers())?;
-    match (own.access, &caller) {
-        (Access::Tenant, Caller::Tenant(_)) | (Access::Operator, Caller::Operator) => {}
-        (Access::Tenant | Access::Operator, _) => return Err(Code::Forbidden.into()),
-        (Access::Open, _) => return Err(Problem::internal("an open route is guarded")),
+async fn admitted(own: &Guard, request: Request, next: Next) -> Result<Response, Problem> {
+    let (mut parts, body) = request.into_parts();
+    let caller = principal(&mut parts, &own.api)?;
+    match (own.access, caller.role, &caller.tenant) {
+        (Access::Tenant, Role::Tenant, Some(_)) | (Access::Operator, Role::Operator, None) => {}
+        (Access::Tenant | Access::Operator, ..) => return Err(Code::Forbidden.into()),
+        (Access::Open, ..) => return Err(Problem::internal("an open route is guarded")),
     }
-    request.extensions_mut().insert(caller.clone());
-    let response = match idempotency::key(request.headers())? {
-        Some(key) if request.method() == Method::POST => {
-            idempotency::answered(&own.api, (&caller, &key), request, next).await?
-        }
-        _ => next.run(request).await,
+    // The instance that forwards a request has dealt with its key.
+    let keyed = parts.method == Method::POST && parts.extensions.get::<Internal>().is_none();
+    let key = if keyed { idempotency::key(&parts.headers)? } else { None };
+    let request = Request::from_parts(parts, body);
+    let response = match key {
+        Some(key) => idempotency::answered(&own.api, (&caller, &key), request, next).await?,
+        None => next.run(request).await,
     };
     reveal(&own.api, response).await
 }

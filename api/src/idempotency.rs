@@ -21,7 +21,7 @@ use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::idempotency::{Answer, SecretPlace, Wish};
 use streaming_hub_model::tenant::TenantId;
 
-use crate::auth::Caller;
+use crate::forward::Principal;
 use crate::problem::{Code, Problem};
 use crate::state::Api;
 
@@ -74,7 +74,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Seed {
 /// Answers a request under its key: as before, or by running it and keeping its answer.
 pub(crate) async fn answered(
     api: &Arc<Api>,
-    (caller, key): (&Caller, &str),
+    (caller, key): (&Principal, &str),
     request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
@@ -108,21 +108,19 @@ fn is_kept(status: StatusCode) -> bool {
 }
 
 /// By whom a key is decided: tenants by their own registry task, operators by one of them.
-fn tenant(caller: &Caller) -> Result<TenantId, Problem> {
-    match caller {
-        Caller::Tenant(tenant) => Ok(tenant.clone()),
-        Caller::Operator => {
-            TenantId::parse("operator").map_err(|error| Problem::internal(error.to_string()))
-        }
+fn tenant(caller: &Principal) -> Result<TenantId, Problem> {
+    match &caller.tenant {
+        Some(tenant) => Ok(tenant.clone()),
+        None => TenantId::parse("operator").map_err(|error| Problem::internal(error.to_string())),
     }
 }
 
 /// Hash over what a key is scoped to. Each part is preceded by its length, so that two scopes
 /// never run into each other.
-fn scope((caller, key): (&Caller, &str), parts: &Parts) -> String {
-    let (role, tenant) = match caller {
-        Caller::Tenant(tenant) => ("tenant", tenant.as_str()),
-        Caller::Operator => ("operator", ""),
+fn scope((caller, key): (&Principal, &str), parts: &Parts) -> String {
+    let (role, tenant) = match &caller.tenant {
+        Some(tenant) => ("tenant", tenant.as_str()),
+        None => ("operator", ""),
     };
     hash(&[role, tenant, parts.method.as_str(), parts.uri.path(), key].map(str::as_bytes))
 }

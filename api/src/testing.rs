@@ -18,10 +18,12 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use streaming_hub_model::attempt::{Attempt, AttemptResult, Outcome};
 use streaming_hub_model::change::{Action, Change, Decision};
+use streaming_hub_model::delivery_calls::{self, Question};
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::idempotency;
+use streaming_hub_model::peer::CallError;
 use streaming_hub_model::ports::{
-    Changes, Clock, Entropy, Readiness, SubscriptionTable, Unavailable,
+    Changes, Clock, Deliveries, Entropy, Readiness, SubscriptionTable, Unavailable,
 };
 use streaming_hub_model::registry::{self, Current, Write as Written};
 use streaming_hub_model::secret::Keyring;
@@ -190,6 +192,21 @@ impl Changes for FakeHub {
     }
 }
 
+impl Deliveries for FakeHub {
+    fn partitions(&self) -> u32 {
+        1
+    }
+
+    /// No delivery task runs.
+    fn ask(
+        &self,
+        _: i32,
+        _: Question,
+    ) -> SinkFuture<'_, Result<delivery_calls::Answer, CallError>> {
+        Box::pin(async { Err(CallError::Unknown) })
+    }
+}
+
 impl Sink for FakeHub {
     fn attempt(&self, attempt: Attempt) -> SinkFuture<'_, Outcome> {
         Box::pin(async move {
@@ -288,6 +305,15 @@ impl Harness {
     }
 
     pub(crate) fn with(limits: Limits, request_timeout: Duration) -> Self {
+        let (hub, keyring, api) = Self::parts(limits, request_timeout);
+        Self { hub, keyring, router: router(api) }
+    }
+
+    /// The same before there is a router.
+    pub(crate) fn parts(
+        limits: Limits,
+        request_timeout: Duration,
+    ) -> (Arc<FakeHub>, Arc<Keyring>, Api) {
         hear_everything();
         let hub = Arc::new(FakeHub::new());
         let key = SecretString::from(BASE64.encode([7; 32]));
@@ -295,6 +321,7 @@ impl Harness {
         let api = Api {
             table: hub.clone(),
             changes: hub.clone(),
+            deliveries: hub.clone(),
             sink: hub.clone(),
             keyring: Arc::clone(&keyring),
             operations: Arc::new(Operations {
@@ -305,9 +332,10 @@ impl Harness {
                 request_timeout,
             }),
             tokens: tokens(),
+            cluster: None,
             limits,
         };
-        Self { hub, keyring, router: router(api) }
+        (hub, keyring, api)
     }
 
     pub(crate) async fn raw(&self, request: Request<Body>) -> Answer {
@@ -347,15 +375,14 @@ impl Harness {
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> Answer {
-        self.call_as(ACME, method, path, headers, body).await
+        self.call_as(ACME, (method, path), headers, body).await
     }
 
     /// A request with more headers.
     pub(crate) async fn call_as(
         &self,
         token: &str,
-        method: Method,
-        path: &str,
+        (method, path): (Method, &str),
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> Answer {

@@ -259,6 +259,7 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         | Topic::SubscriptionChanges
         | Topic::Instances
         | Topic::Salts
+        | Topic::Holds
         | Topic::Idempotency => None,
     }
 }

@@ -32,6 +32,8 @@ pub enum Topic {
     Instances,
     /// Which tenants are spread over all partitions, and since when.
     Salts,
+    /// What operators hold.
+    Holds,
     /// Idempotency keys and the answers kept under them.
     Idempotency,
 }
@@ -92,6 +94,9 @@ pub struct TopicSettings {
 const DEDUP_OUTAGE_HOURS: u64 = 72;
 /// Hours that registry replies are kept.
 const REPLY_HOURS: u64 = 1;
+/// Attempts that a restore reads of each partition: enough for the last ones of its subscriptions,
+/// and a matter of a second however long the log is.
+const ATTEMPTS_TAIL: i64 = 20_000;
 /// Hours that an idempotency key's last record is kept: longer than the key counts.
 const IDEMPOTENCY_HOURS: u64 = 36;
 /// Room beside a payload for headers and framing, bytes.
@@ -131,6 +136,7 @@ impl Topic {
             Self::Subscriptions,
             Self::Instances,
             Self::Salts,
+            Self::Holds,
             Self::Idempotency,
         ]
         .into_iter()
@@ -154,6 +160,7 @@ impl Topic {
             Self::Instances => 10,
             Self::Salts => 11,
             Self::Retry(tier) => 11 + usize::from(tier),
+            Self::Holds => 26,
             Self::Idempotency => 29,
         }
     }
@@ -180,7 +187,8 @@ impl Topic {
             | Self::SubscriptionReplies
             | Self::Subscriptions
             | Self::Instances
-            | Self::Salts => Kind::Published,
+            | Self::Salts
+            | Self::Holds => Kind::Published,
         }
     }
 
@@ -194,9 +202,16 @@ impl Topic {
     #[must_use]
     pub fn partitions(self, settings: &TopicSettings) -> i32 {
         match self {
-            Self::SubscriptionReplies | Self::Instances | Self::Salts => 1,
+            Self::SubscriptionReplies | Self::Instances | Self::Salts | Self::Holds => 1,
             _ => settings.partitions,
         }
+    }
+
+    /// Of a long log whose end is all that a store keeps: how many records before its end a
+    /// restore reads at the most. `None` for a log that is restored whole.
+    #[must_use]
+    pub fn restored_tail(self) -> Option<i64> {
+        (self == Self::Attempts).then_some(ATTEMPTS_TAIL)
     }
 
     fn cleanup(self, settings: &TopicSettings) -> Cleanup {
@@ -206,7 +221,8 @@ impl Topic {
             | Self::Retry(_)
             | Self::Subscriptions
             | Self::Instances
-            | Self::Salts => Cleanup::Compact,
+            | Self::Salts
+            | Self::Holds => Cleanup::Compact,
             Self::Dedup => Cleanup::Delete(settings.dedup_horizon_hours + DEDUP_OUTAGE_HOURS),
             Self::Inbox => Cleanup::Delete(settings.inbox_hours),
             Self::Quarantine => Cleanup::Delete(settings.quarantine_hours),
@@ -261,6 +277,7 @@ impl fmt::Display for Topic {
             Self::Subscriptions => "subscriptions",
             Self::Instances => "instances",
             Self::Salts => "salts",
+            Self::Holds => "holds",
             Self::Idempotency => "idempotency",
         })
     }
@@ -286,11 +303,12 @@ mod tests {
 
     #[test]
     fn every_topic_has_a_number_and_a_name_of_its_own() {
-        let count = Topic::all().count();
-        let numbers: std::collections::HashSet<_> = Topic::all().map(Topic::index).collect();
-        assert_eq!(numbers.len(), count);
+        let mut numbers: Vec<_> = Topic::all().map(Topic::index).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), Topic::all().count());
         let names: std::collections::HashSet<_> = Topic::all().map(|t| t.name("hub")).collect();
-        assert_eq!(names.len(), count);
+        assert_eq!(names.len(), numbers.len());
         assert!(names.contains("hub-retry-01") && names.contains("hub-retry-11"));
     }
 

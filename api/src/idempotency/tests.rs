@@ -84,7 +84,7 @@ async fn another_body_is_refused_and_another_scope_is_another_key() {
     post(&harness, ALL, "k", &other).await.assert_problem(422, "idempotency_mismatch");
     let evil = crate::testing::EVIL;
     let headers = [("idempotency-key", "k")];
-    let answer = harness.call_as(evil, Method::POST, ALL, &headers, Some(&other)).await;
+    let answer = harness.call_as(evil, (Method::POST, ALL), &headers, Some(&other)).await;
     assert_eq!(answer.status, StatusCode::CREATED, "another tenant's key");
     let id = harness.created().await;
     let answer = post(&harness, &format!("{ALL}/{id}/verify"), "k", &json!({})).await;
@@ -156,7 +156,7 @@ async fn a_stranger_claims_nothing() {
     let harness = Harness::new();
     let headers = [("idempotency-key", "k")];
     for (token, status) in [("token-of-nobody", 401), (OPERATOR, 403)] {
-        let answer = harness.call_as(token, Method::POST, ALL, &headers, Some(&body())).await;
+        let answer = harness.call_as(token, (Method::POST, ALL), &headers, Some(&body())).await;
         assert_eq!(answer.status.as_u16(), status);
     }
     assert!(harness.hub.changes.lock().unwrap().is_empty());
