@@ -13,6 +13,7 @@ pub mod failure_span;
 pub mod follow;
 pub mod headers;
 pub mod hex;
+pub mod hold;
 pub mod id;
 pub mod internal;
 pub mod job;

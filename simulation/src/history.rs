@@ -259,7 +259,8 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         | Topic::Failures
         | Topic::SubscriptionChanges
         | Topic::Instances
-        | Topic::Salts => None,
+        | Topic::Salts
+        | Topic::Holds => None,
     }
 }
 

@@ -34,6 +34,8 @@ pub enum Topic {
     Instances,
     /// Which tenants are spread over all partitions, and since when.
     Salts,
+    /// What operators hold.
+    Holds,
 }
 
 /// How many retry tiers there are: one for each back-off step but the first.
@@ -133,6 +135,7 @@ impl Topic {
             Self::Subscriptions,
             Self::Instances,
             Self::Salts,
+            Self::Holds,
         ]
         .into_iter()
         .chain(retries)
@@ -156,6 +159,7 @@ impl Topic {
             Self::Salts => 11,
             Self::Retry(tier) => 11 + usize::from(tier),
             Self::Failures => 24,
+            Self::Holds => 26,
         }
     }
 
@@ -179,7 +183,8 @@ impl Topic {
             | Self::SubscriptionReplies
             | Self::Subscriptions
             | Self::Instances
-            | Self::Salts => Kind::Published,
+            | Self::Salts
+            | Self::Holds => Kind::Published,
         }
     }
 
@@ -193,7 +198,7 @@ impl Topic {
     #[must_use]
     pub fn partitions(self, settings: &TopicSettings) -> i32 {
         match self {
-            Self::SubscriptionReplies | Self::Instances | Self::Salts => 1,
+            Self::SubscriptionReplies | Self::Instances | Self::Salts | Self::Holds => 1,
             _ => settings.partitions,
         }
     }
@@ -213,7 +218,8 @@ impl Topic {
             | Self::Failures
             | Self::Subscriptions
             | Self::Instances
-            | Self::Salts => Cleanup::Compact,
+            | Self::Salts
+            | Self::Holds => Cleanup::Compact,
             Self::Dedup => Cleanup::Delete(settings.dedup_horizon_hours + DEDUP_OUTAGE_HOURS),
             Self::Inbox => Cleanup::Delete(settings.inbox_hours),
             Self::Quarantine => Cleanup::Delete(settings.quarantine_hours),
@@ -268,6 +274,7 @@ impl fmt::Display for Topic {
             Self::Subscriptions => "subscriptions",
             Self::Instances => "instances",
             Self::Salts => "salts",
+            Self::Holds => "holds",
         })
     }
 }
@@ -294,11 +301,10 @@ mod tests {
     fn every_topic_has_a_number_and_a_name_of_its_own() {
         let mut numbers: Vec<_> = Topic::all().map(Topic::index).collect();
         numbers.sort_unstable();
-        let topics = numbers.len();
         numbers.dedup();
-        assert_eq!(numbers.len(), topics, "a number is given twice");
+        assert_eq!(numbers.len(), Topic::all().count());
         let names: std::collections::HashSet<_> = Topic::all().map(|t| t.name("hub")).collect();
-        assert_eq!(names.len(), topics);
+        assert_eq!(names.len(), numbers.len());
         assert!(names.contains("hub-retry-01") && names.contains("hub-retry-11"));
     }
 
