@@ -22,7 +22,9 @@ pub enum Topic {
     Attempts,
     /// Jobs that ended without delivery.
     DeadLetters,
-    /// What the API wishes of the registry.
+    /// Since when subscriptions' attempts fail.
+    Failures,
+    /// What is wished of the registry.
     SubscriptionChanges,
     /// What the registry answered.
     SubscriptionReplies,
@@ -131,6 +133,7 @@ impl Topic {
             Self::Deliveries,
             Self::Attempts,
             Self::DeadLetters,
+            Self::Failures,
             Self::SubscriptionChanges,
             Self::SubscriptionReplies,
             Self::Subscriptions,
@@ -160,6 +163,7 @@ impl Topic {
             Self::Instances => 10,
             Self::Salts => 11,
             Self::Retry(tier) => 11 + usize::from(tier),
+            Self::Failures => 24,
             Self::Holds => 26,
             Self::Idempotency => 29,
         }
@@ -181,6 +185,7 @@ impl Topic {
             | Self::Retry(_)
             | Self::Attempts
             | Self::DeadLetters
+            | Self::Failures
             | Self::Idempotency => Kind::Own,
             Self::Inbox
             | Self::Quarantine
@@ -219,6 +224,7 @@ impl Topic {
             Self::IngestRepartition | Self::SubscriptionChanges => Cleanup::Keep,
             Self::Deliveries
             | Self::Retry(_)
+            | Self::Failures
             | Self::Subscriptions
             | Self::Instances
             | Self::Salts
@@ -272,6 +278,7 @@ impl fmt::Display for Topic {
             Self::Retry(tier) => return write!(f, "retry-{tier:02}"),
             Self::Attempts => "attempts",
             Self::DeadLetters => "dead-letters",
+            Self::Failures => "failures",
             Self::SubscriptionChanges => "subscription-changes",
             Self::SubscriptionReplies => "subscription-replies",
             Self::Subscriptions => "subscriptions",
