@@ -27,8 +27,7 @@ use streaming_hub_model::peer::{CallError, Peer};
 use streaming_hub_model::time::UnixMillis;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::admit::Internal;
-pub(crate) use self::admit::{InternalCaller, admit};
+pub(crate) use self::admit::{Internal, InternalCaller, admit};
 pub(crate) use self::client::{Failure, returned};
 use self::hosts::Hosts;
 pub(crate) use self::token::Principal;

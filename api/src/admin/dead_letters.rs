@@ -21,6 +21,7 @@ use crate::auth::OperatorCaller;
 use crate::body::JsonBody;
 use crate::fields::{At, Errors, Fault, Fields};
 use crate::forward::Inbound;
+use crate::idempotency::key;
 use crate::problem::{Code, Problem};
 use crate::query::Parameters;
 use crate::state::Api;
@@ -161,7 +162,7 @@ pub(crate) async fn redeliver_one(
 ) -> Result<Response, Problem> {
     let job = job_of(&job)?;
     let (partition, _) = find(&api, &inbound, job).await?;
-    let question = Question::Redeliver { what: Chosen::One { job }, key: key_of(&headers) };
+    let question = Question::Redeliver { what: Chosen::One { job }, key: key(&headers)? };
     let Answer::Redelivered(done) = ask(&api, &inbound, partition, question).await? else {
         return Err(misfit());
     };
@@ -178,7 +179,7 @@ pub(crate) async fn redeliver_many(
     JsonBody(body): JsonBody,
 ) -> Result<Response, Problem> {
     let wish = Wish::parse(body)?;
-    let (key, mut missing) = (key_of(&headers), Missing::default());
+    let (key, mut missing) = (key(&headers)?, Missing::default());
     let (mut done, mut next) = (Redelivered::default(), None);
     let mut places = places(&api, &wish.filter, wish.start);
     let mut at = places.next();
@@ -210,13 +211,6 @@ pub(crate) async fn redeliver_many(
     });
     missing.mark(&mut body);
     Ok(Json(body).into_response())
-}
-
-/// The caller's idempotency key, quoted or bare: the ids of the new jobs derive from it.
-pub(crate) fn key_of(headers: &HeaderMap) -> Option<String> {
-    let text = headers.get("idempotency-key")?.to_str().ok()?.trim();
-    let bare = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
-    (!bare.is_empty()).then(|| bare.to_owned())
 }
 
 /// Which dead letters to redeliver.

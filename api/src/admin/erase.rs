@@ -54,7 +54,7 @@ pub(crate) async fn erase(
     let ids: Vec<_> = api.table.of_tenant(&tenant).iter().map(|record| record.id).collect();
     let mut deleted = 0;
     for id in &ids {
-        match api.submit(&tenant, *id, Action::Delete).await {
+        match api.submit(&tenant, *id, Action::Delete { expected: None }).await {
             Ok(Decision::Deleted) => deleted += 1,
             Ok(_) => {}
             Err(problem) if problem.code() == Code::NotFound => {}

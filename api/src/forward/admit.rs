@@ -24,7 +24,7 @@ pub(super) const TOKEN: HeaderName = HeaderName::from_static("x-streaming-hub-in
 
 /// In a request's extensions: another instance made it, so it is not forwarded again.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Internal;
+pub(crate) struct Internal;
 
 /// A request that another instance made for one of its own needs. Nobody else gets past this door:
 /// to them there is nothing here.
