@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use prometheus::Registry as Metrics;
-use streaming_hub_api::{Api, Limits, Operations, Tokens};
+use streaming_hub_api::{Api, Limits, Operations, OperatorPorts, Tokens};
 use streaming_hub_model::ports::{Clock, Entropy, Readiness};
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -30,7 +30,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Role};
 use crate::instance::Instance;
-use crate::{settings, threads};
+use crate::{logging, observer, settings, threads};
 
 /// How often queues are trimmed below what was consumed.
 const TRIM: Duration = Duration::from_secs(30);
@@ -90,9 +90,13 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     let outside = Outside { watermarks, owners, watchdog };
     let parts = Parts { shared, views, sink, stop, outside };
     follow(&parts)?;
+    let operator = OperatorPorts {
+        producer_dlq: observer::start(config, &parts, &metrics)?,
+        log: logging::filter(),
+    };
     let running = threads::start(config, &parts)?;
     let ready = Arc::new(Ready::new(&parts));
-    let (drained, server) = serve(config, &parts, keyring, (&ready, metrics)).await?;
+    let (drained, server) = serve(config, &parts, (keyring, operator), (&ready, metrics)).await?;
     trim(administrator, &parts);
     let ended = supervise(&running).await;
     ready.stopping.store(true, Ordering::Relaxed);
@@ -202,7 +206,7 @@ type Server = tokio::task::JoinHandle<std::io::Result<()>>;
 async fn serve(
     config: &Config,
     parts: &Parts,
-    keyring: Option<Arc<Keyring>>,
+    (keyring, operator): (Option<Arc<Keyring>>, OperatorPorts),
     (ready, metrics): (&Arc<Ready>, Metrics),
 ) -> anyhow::Result<(tokio::sync::oneshot::Sender<()>, Server)> {
     let listener = TcpListener::bind(config.api.listen)
@@ -230,6 +234,7 @@ async fn serve(
                 sink: Arc::clone(sink),
                 keyring,
                 operations,
+                operator,
                 tokens: Tokens::new(&settings::tokens(config)?)?,
                 cluster: settings::cluster(config, &parts.shared.instance)?,
                 limits: Limits {

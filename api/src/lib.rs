@@ -10,11 +10,13 @@
 
 pub mod auth;
 mod body;
+mod dlq;
 mod draft;
 mod exchange;
 mod fields;
 #[allow(dead_code, reason = "the next routes ask tasks through it")]
 mod forward;
+mod log_filter;
 mod metrics;
 pub mod openapi;
 mod operations;
@@ -32,8 +34,9 @@ mod testing;
 
 pub use auth::{Role, TokenConfig, Tokens};
 pub use forward::{Cluster, Error as ClusterError};
+pub use log_filter::LogFilter;
 pub use metrics::Metrics;
 pub use problem::markdown as problems_markdown;
 pub use routes::{Access, Route, operations_router, router, routes};
 pub use server::serve;
-pub use state::{Api, Limits, Operations};
+pub use state::{Api, Limits, Operations, OperatorPorts};

@@ -4,6 +4,7 @@
 pub mod attempt;
 pub mod change;
 pub mod destination;
+pub mod dlq;
 pub mod envelope;
 pub mod event;
 pub mod event_key;
