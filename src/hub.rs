@@ -8,13 +8,14 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use prometheus::Registry as Metrics;
 use streaming_hub_api::{Api, Limits, Operations, OperatorPorts, Tokens};
-use streaming_hub_model::ports::{Clock, Entropy, Readiness};
+use streaming_hub_model::ports::{Clock, Deliveries, Entropy, Readiness};
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
 use streaming_hub_sinks::Sinks;
 use streaming_hub_topology::changes::{ChangeClient, Replies, TableReader};
 use streaming_hub_topology::clock::{SystemClock, SystemEntropy};
 use streaming_hub_topology::follower::{Follower, Views};
+use streaming_hub_topology::holds::Holds;
 use streaming_hub_topology::instances::Owners;
 use streaming_hub_topology::kafka::admin::{Administrator, Consumed};
 use streaming_hub_topology::metrics::Metrics as TopologyMetrics;
@@ -30,7 +31,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Role};
 use crate::instance::Instance;
-use crate::{logging, observer, settings, threads};
+use crate::threads::{self, Started};
+use crate::{logging, observer, settings};
 
 /// How often queues are trimmed below what was consumed.
 const TRIM: Duration = Duration::from_secs(30);
@@ -78,6 +80,7 @@ async fn start(config: &Config) -> anyhow::Result<()> {
         replies: Arc::new(Replies::default()),
         owners: Arc::new(Owners::default()),
         salting: Arc::new(Salting::default()),
+        holds: Arc::new(Holds::default()),
     };
     let keyring = keyring(config)?;
     let sink = keyring.clone().map(|keyring| sinks(config, keyring)).transpose()?;
@@ -94,9 +97,10 @@ async fn start(config: &Config) -> anyhow::Result<()> {
         producer_dlq: observer::start(config, &parts, &metrics)?,
         log: logging::filter(),
     };
-    let running = threads::start(config, &parts)?;
+    let Started { running, deliveries } = threads::start(config, &parts)?;
     let ready = Arc::new(Ready::new(&parts));
-    let (drained, server) = serve(config, &parts, (keyring, operator), (&ready, metrics)).await?;
+    let ports = (keyring, deliveries, operator);
+    let (drained, server) = serve(config, &parts, ports, (&ready, metrics)).await?;
     trim(administrator, &parts);
     let ended = supervise(&running).await;
     ready.stopping.store(true, Ordering::Relaxed);
@@ -206,7 +210,7 @@ type Server = tokio::task::JoinHandle<std::io::Result<()>>;
 async fn serve(
     config: &Config,
     parts: &Parts,
-    (keyring, operator): (Option<Arc<Keyring>>, OperatorPorts),
+    (keyring, deliveries, operator): (Option<Arc<Keyring>>, Arc<dyn Deliveries>, OperatorPorts),
     (ready, metrics): (&Arc<Ready>, Metrics),
 ) -> anyhow::Result<(tokio::sync::oneshot::Sender<()>, Server)> {
     let listener = TcpListener::bind(config.api.listen)
@@ -231,6 +235,7 @@ async fn serve(
                     topics: shared.topics.clone(),
                 }),
                 changes: Arc::new(changes),
+                deliveries,
                 sink: Arc::clone(sink),
                 keyring,
                 operations,
