@@ -10,6 +10,7 @@ pub mod dlq;
 pub mod envelope;
 pub mod event;
 pub mod event_key;
+pub mod failure_span;
 pub mod follow;
 pub mod headers;
 pub mod hex;

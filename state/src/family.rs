@@ -10,6 +10,7 @@ pub mod attempt_line;
 pub mod dead_letter;
 pub mod dedup;
 pub mod due;
+pub mod failure_span;
 pub mod job;
 pub mod ready;
 pub mod subscription;
@@ -48,6 +49,8 @@ pub enum Family {
     DeadLetterCount = 9,
     /// [`attempt_line`]: the last attempts of each subscription.
     AttemptLine = 10,
+    /// [`failure_span`]: since when a subscription's attempts fail.
+    FailureSpan = 13,
 }
 
 /// What `decode` makes of the first key of a range; `None` for an empty one. One seek.
@@ -82,6 +85,7 @@ mod tests {
             (Family::DeadLetterListed, 8),
             (Family::DeadLetterCount, 9),
             (Family::AttemptLine, 10),
+            (Family::FailureSpan, 13),
         ];
         for (family, number) in pinned {
             assert_eq!(family as u8, number, "{family:?} was renumbered: old stores are misread");

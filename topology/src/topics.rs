@@ -22,7 +22,9 @@ pub enum Topic {
     Attempts,
     /// Jobs that ended without delivery.
     DeadLetters,
-    /// What the API wishes of the registry.
+    /// Since when subscriptions' attempts fail.
+    Failures,
+    /// What is wished of the registry.
     SubscriptionChanges,
     /// What the registry answered.
     SubscriptionReplies,
@@ -127,6 +129,7 @@ impl Topic {
             Self::Deliveries,
             Self::Attempts,
             Self::DeadLetters,
+            Self::Failures,
             Self::SubscriptionChanges,
             Self::SubscriptionReplies,
             Self::Subscriptions,
@@ -155,6 +158,7 @@ impl Topic {
             Self::Instances => 10,
             Self::Salts => 11,
             Self::Retry(tier) => 11 + usize::from(tier),
+            Self::Failures => 24,
             Self::Holds => 26,
         }
     }
@@ -171,7 +175,9 @@ impl Topic {
         match self {
             Self::IngestRepartition | Self::SubscriptionChanges => Kind::Queue,
             Self::Deliveries => Kind::SharedLog,
-            Self::Dedup | Self::Retry(_) | Self::Attempts | Self::DeadLetters => Kind::Own,
+            Self::Dedup | Self::Retry(_) | Self::Attempts | Self::DeadLetters | Self::Failures => {
+                Kind::Own
+            }
             Self::Inbox
             | Self::Quarantine
             | Self::SubscriptionReplies
@@ -209,6 +215,7 @@ impl Topic {
             Self::IngestRepartition | Self::SubscriptionChanges => Cleanup::Keep,
             Self::Deliveries
             | Self::Retry(_)
+            | Self::Failures
             | Self::Subscriptions
             | Self::Instances
             | Self::Salts
@@ -261,6 +268,7 @@ impl fmt::Display for Topic {
             Self::Retry(tier) => return write!(f, "retry-{tier:02}"),
             Self::Attempts => "attempts",
             Self::DeadLetters => "dead-letters",
+            Self::Failures => "failures",
             Self::SubscriptionChanges => "subscription-changes",
             Self::SubscriptionReplies => "subscription-replies",
             Self::Subscriptions => "subscriptions",
