@@ -68,7 +68,8 @@ pub(crate) struct ResetCommand {
     #[arg(long, value_enum)]
     pub(crate) scope: Scope,
     /// `beginning`, or an RFC 3339 time. Not with `--scope local`.
-    #[arg(long, value_name = "TIME", required_if_eq_any([("scope", "ingest"), ("scope", "application")]))]
+    #[arg(long, value_name = "TIME")]
+    #[arg(required_if_eq_any([("scope", "ingest"), ("scope", "application")]))]
     pub(crate) to: Option<String>,
     /// Do it. Without this nothing is changed.
     #[arg(long)]

@@ -38,7 +38,7 @@ fn disk(config: &Config, findings: &mut Findings) {
         let percent = (free * 100).checked_div(total).unwrap_or(100);
         let what = format!("{free} {unit} ({percent} %) free at {}", there.display());
         let remedy = "stores are a cache: `streaming-hub reset --scope local --execute` on the \
-                      stopped instance frees them; then give it a larger volume (docs/operations.md)";
+                      stopped instance frees them; then give it a larger volume";
         if percent < FREE_PROBLEM {
             findings.problem(check, what, remedy);
         } else if percent < FREE_WARNING {
@@ -49,7 +49,7 @@ fn disk(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Total and free of the one file system that `df -P` printed. Some have no inodes to count: 0 of 0.
+/// Total and free of the one file system that `df -P` printed. Some have no inodes to count.
 fn df(text: &str) -> Option<(u64, u64)> {
     let mut fields = text.lines().nth(1)?.split_whitespace().skip(1);
     let total = fields.next()?;
