@@ -21,6 +21,7 @@ use crate::state::{Api, Operations};
 mod admin;
 mod open;
 mod operator;
+mod process;
 mod tenant;
 
 /// Who may use a route.
@@ -90,7 +91,7 @@ impl Route {
 /// Every route. A resource adds its own list, in a file of its own.
 #[must_use]
 pub fn routes() -> Vec<Route> {
-    [open::routes(), tenant::routes(), operator::routes(), admin::routes()]
+    [open::routes(), tenant::routes(), operator::routes(), admin::routes(), process::routes()]
         .into_iter()
         .flatten()
         .collect()

@@ -382,6 +382,7 @@ impl Harness {
                 metrics: Metrics::new(prometheus::Registry::new()).unwrap(),
                 request_timeout,
             }),
+            operator: crate::OperatorPorts::default(),
             tokens: tokens(),
             holds: hub.clone(),
             stored: hub.clone(),
