@@ -68,7 +68,11 @@ fn create(
     record.created_at = now;
     record.version = 0;
     record.sink_generation = 1;
-    record.verification_state = VerificationState::Pending;
+    // There is nothing to verify about a log that its owner reads.
+    record.verification_state = match record.sink.is_pull() {
+        true => VerificationState::Active,
+        false => VerificationState::Pending,
+    };
     record.verification_failure = None;
     put(record, now)
 }
@@ -121,6 +125,7 @@ fn refuse(refusal: Refusal) -> (Option<Write>, Decision) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subscription::SinkConfig;
     use crate::subscription::tests::subscription;
     use crate::tenant::TenantId;
     use uuid::Uuid;
@@ -150,6 +155,16 @@ mod tests {
         let Some(Write::Put(record)) = write else { panic!("nothing written") };
         assert_eq!(record.verification_state, VerificationState::Pending);
         assert_eq!((record.created_at, record.updated_at), (NOW, NOW));
+    }
+
+    #[test]
+    fn a_pull_subscription_is_active_from_birth() {
+        let asked = Subscription { sink: SinkConfig::Pull, ..subscription() };
+        let asked = Action::Create { record: Box::new(asked) };
+        let (Some(Write::Put(record)), _) = step(None, change("acme", asked)) else {
+            panic!("nothing written")
+        };
+        assert_eq!(record.verification_state, VerificationState::Active);
     }
 
     #[test]
