@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::event::Event;
+use crate::id::JobId;
 use crate::subscription::Subscription;
 use crate::time::UnixMillis;
 
@@ -17,6 +18,9 @@ pub const EXCERPT_BYTES_MAX: usize = 1024;
 /// One attempt to deliver one event to one subscription.
 #[derive(Debug, Clone)]
 pub struct Attempt {
+    /// The job that it is made for: the same for each of its attempts, so that a service that
+    /// recognises repetitions by an id may have this one.
+    pub job: JobId,
     /// New for every attempt.
     pub delivery_id: Uuid,
     /// The subscription as it stands now: the destination is resolved at the time of the attempt.
@@ -103,11 +107,29 @@ pub enum ErrorClass {
     RefusedAddress,
     /// The answer made no sense, or the connection broke in the middle of it.
     Protocol,
+    /// The service does not know the credentials, or does not let them do this.
+    AccessDenied,
+    /// The queue, bus or exchange is not there.
+    NotFound,
+    /// The broker gave the message back: no queue is bound for it.
+    Unroutable,
+    /// The broker refused to take the message.
+    Rejected,
+    /// The rendered routing key is longer than the protocol can say.
+    RoutingKeyTooLong,
     /// The sink's own code failed.
     Panic,
 }
 
 impl ErrorClass {
+    /// Whether no later attempt can end otherwise, since what failed is the event itself: the job
+    /// is dead-lettered at once, with the class as the reason (contract section 5). The destination
+    /// was not called, so this says nothing about its health.
+    #[must_use]
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::TooLarge | Self::RoutingKeyTooLong)
+    }
+
     /// The stable name, as in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -123,6 +145,11 @@ impl ErrorClass {
             Self::TooLarge => "too_large",
             Self::RefusedAddress => "refused_address",
             Self::Protocol => "protocol",
+            Self::AccessDenied => "access_denied",
+            Self::NotFound => "not_found",
+            Self::Unroutable => "unroutable",
+            Self::Rejected => "rejected",
+            Self::RoutingKeyTooLong => "routing_key_too_long",
             Self::Panic => "panic",
         }
     }
@@ -152,6 +179,11 @@ mod tests {
             ErrorClass::TooLarge,
             ErrorClass::RefusedAddress,
             ErrorClass::Protocol,
+            ErrorClass::AccessDenied,
+            ErrorClass::NotFound,
+            ErrorClass::Unroutable,
+            ErrorClass::Rejected,
+            ErrorClass::RoutingKeyTooLong,
             ErrorClass::Panic,
         ];
         for class in all {

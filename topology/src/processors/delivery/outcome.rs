@@ -112,6 +112,12 @@ impl Delivery {
         step: &mut Step<'_>,
     ) -> Result<(), Error> {
         let attempts = job.facts.attempts + 1;
+        if class.is_terminal() {
+            let end = End { reason: EndReason::Terminal(class), class: Some(class), detail };
+            end_job(job, JobFacts { attempts, ..job.facts }, &end, outcome.status, step)?;
+            self.tally.push(Counted::Dead(end.reason));
+            return Ok(());
+        }
         let subscription = self.settings.table.get(job.facts.subscription);
         let default = &self.settings.retry_schedule;
         let next_ms = match &subscription {
