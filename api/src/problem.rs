@@ -25,6 +25,8 @@ pub(crate) enum Code {
     UnknownPath,
     MethodNotAllowed,
     DestinationChanged,
+    PullSubscription,
+    NotAPullSubscription,
     TooManySubscriptions,
     BodyTooLarge,
     UnsupportedMediaType,
@@ -62,6 +64,16 @@ impl Code {
                 S::CONFLICT,
                 "destination_changed",
                 "The destination changed while it was verified",
+            ),
+            Self::PullSubscription => (
+                S::CONFLICT,
+                "pull_subscription",
+                "The subscription is read, not delivered: it has no destination",
+            ),
+            Self::NotAPullSubscription => (
+                S::CONFLICT,
+                "not_a_pull_subscription",
+                "The subscription is delivered to a destination and cannot be read",
             ),
             // Not 422: the body is right, and the same request succeeds after a deletion.
             Self::TooManySubscriptions => (
@@ -284,7 +296,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    const ALL: [Code; 19] = [
+    const ALL: [Code; 21] = [
         Code::MalformedJson,
         Code::InvalidQuery,
         Code::Unauthenticated,
@@ -293,6 +305,8 @@ mod tests {
         Code::UnknownPath,
         Code::MethodNotAllowed,
         Code::DestinationChanged,
+        Code::PullSubscription,
+        Code::NotAPullSubscription,
         Code::TooManySubscriptions,
         Code::BodyTooLarge,
         Code::UnsupportedMediaType,

@@ -174,7 +174,7 @@ fn sealed(
     sink: SinkDraft,
     made: Option<&SecretString>,
 ) -> Result<SinkConfig, Problem> {
-    let SinkDraft::Webhook { url, secret } = sink;
+    let SinkDraft::Webhook { url, secret } = sink else { return Ok(SinkConfig::Pull) };
     let mut secrets = Vec::new();
     if let Some(secret) = secret.as_ref().or(made) {
         let mut nonce = [0; NONCE_BYTES];
@@ -190,6 +190,7 @@ async fn admit(api: &Api, sink: &SinkConfig) -> Result<(), Problem> {
     let refused = |message| {
         let place = Place::Pointer(match sink {
             SinkConfig::Webhook(_) => "/sink/url".to_owned(),
+            SinkConfig::Pull => "/sink".to_owned(),
         });
         Problem::destination_refused(FieldError { place, code: Fault::DestinationRefused, message })
     };

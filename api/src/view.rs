@@ -38,12 +38,14 @@ pub(crate) struct View<'a> {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum SinkView<'a> {
     Webhook { url: &'a str },
+    Pull,
 }
 
 impl<'a> From<&'a Subscription> for View<'a> {
     fn from(record: &'a Subscription) -> Self {
         let sink = match &record.sink {
             SinkConfig::Webhook(webhook) => SinkView::Webhook { url: &webhook.url },
+            SinkConfig::Pull => SinkView::Pull,
         };
         Self {
             id: record.id,

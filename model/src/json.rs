@@ -261,9 +261,12 @@ mod tests {
 
     #[test]
     fn a_media_type_says_json_by_its_name_or_its_suffix() {
-        for json in
-            ["application/json", "Application/JSON; charset=utf-8", "application/vnd.a+json", "text/json"]
-        {
+        for json in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/vnd.a+json",
+            "text/json",
+        ] {
             assert!(is_json_type(json), "{json}");
         }
         for other in ["", "json", "text/plain", "application/jsonl", "application/+json", "/json"] {

@@ -152,12 +152,8 @@ const ATTRIBUTES: [(&str, &str); 12] = [
     ("tracestate", headers::TRACESTATE),
 ];
 /// Headers of an event that are shown under a name of their own.
-const SHOWN: [&str; 4] = [
-    headers::CE_ID,
-    headers::CE_SPECVERSION,
-    headers::CE_TENANTID,
-    headers::CE_SYSTEMEVENT,
-];
+const SHOWN: [&str; 4] =
+    [headers::CE_ID, headers::CE_SPECVERSION, headers::CE_TENANTID, headers::CE_SYSTEMEVENT];
 
 /// An entry as its consumer sees it: one JSON object.
 #[must_use]

@@ -9,6 +9,9 @@
 pub mod dedup;
 pub mod due;
 pub mod job;
+pub mod pull_cursor;
+pub mod pull_entry;
+pub mod pull_head;
 pub mod ready;
 pub mod subscription;
 pub mod tenant_subscription;
@@ -38,6 +41,12 @@ pub enum Family {
     Subscription = 5,
     /// [`tenant_subscription`]: which subscriptions a tenant has.
     TenantSubscription = 6,
+    /// [`pull_entry`]: entries of pull subscriptions, by subscription and `seq`.
+    PullEntry = 20,
+    /// [`pull_head`]: how far each pull subscription's log goes.
+    PullHead = 21,
+    /// [`pull_cursor`]: how far each pull subscription was read.
+    PullCursor = 22,
 }
 
 /// What `decode` makes of the first key of a range; `None` for an empty one. One seek.
@@ -68,6 +77,9 @@ mod tests {
             (Family::Due, 4),
             (Family::Subscription, 5),
             (Family::TenantSubscription, 6),
+            (Family::PullEntry, 20),
+            (Family::PullHead, 21),
+            (Family::PullCursor, 22),
         ];
         for (family, number) in pinned {
             assert_eq!(family as u8, number, "{family:?} was renumbered: old stores are misread");

@@ -11,6 +11,7 @@ pub mod instances;
 pub mod kafka;
 pub mod metrics;
 pub mod processors;
+pub mod pull;
 pub mod runtime;
 pub mod salting;
 pub mod shared;

@@ -1,12 +1,18 @@
 //! The counters of this crate. Labels are bounded: a sub-topology, a verdict, a reason, an error
 //! class; never a tenant, a URL or an id.
 
+mod pull;
+
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
+pub use pull::PullMetrics;
+
 /// Typed access to the counters.
 pub struct Metrics {
+    /// Those of pull subscriptions.
+    pub pull: PullMetrics,
     verdicts: IntCounterVec,
     quarantined: IntCounterVec,
     duplicates: IntCounter,
@@ -85,6 +91,7 @@ impl Metrics {
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
         let m = Maker(registry);
         Ok(Self {
+            pull: PullMetrics::new(registry)?,
             verdicts: m.counters("verdicts_total", "Records classified at ingest", "verdict")?,
             quarantined: m.counters("quarantined_total", "Records quarantined", "reason")?,
             duplicates: m.counter("duplicates_total", "Events dropped as duplicates")?,

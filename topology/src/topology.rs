@@ -28,7 +28,7 @@ pub fn matching() -> SubTopology {
         source: Source::Internal(Topic::IngestRepartition),
         restores: vec![Topic::Dedup],
         resume: Resume::Committed,
-        writes: vec![Topic::Inbox, Topic::Deliveries, Topic::Dedup, Topic::Instances],
+        writes: vec![Topic::Inbox, Topic::Deliveries, Topic::Pull, Topic::Dedup, Topic::Instances],
     }
 }
 
@@ -49,6 +49,18 @@ pub fn delivery() -> SubTopology {
     }
 }
 
+/// Keeps the entries of pull subscriptions and their cursors.
+#[must_use]
+pub fn pull() -> SubTopology {
+    SubTopology {
+        name: "pull",
+        source: Source::Internal(Topic::Pull),
+        restores: vec![Topic::Pull, Topic::Cursors],
+        resume: Resume::Restored,
+        writes: vec![Topic::Pull, Topic::Cursors, Topic::Instances],
+    }
+}
+
 /// Decides changes of subscriptions.
 #[must_use]
 pub fn registry() -> SubTopology {
@@ -65,7 +77,7 @@ pub fn registry() -> SubTopology {
 #[must_use]
 pub fn describe(application: &str, follow: FollowSet) -> String {
     let mut text = String::new();
-    for spec in [ingest(follow), matching(), delivery(), registry()] {
+    for spec in [ingest(follow), matching(), delivery(), pull(), registry()] {
         let _ = writeln!(text, "sub-topology {}  (group {})", spec.name, spec.group(application));
         let source = spec.source.subscription(application).join("  ");
         let _ = writeln!(text, "  source    {source}");
@@ -92,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_tasks_own_topics_have_one_writer_and_a_queue_has_one_reader() {
-        let all = [ingest(FollowSet::default()), matching(), delivery(), registry()];
+        let all = [ingest(FollowSet::default()), matching(), delivery(), pull(), registry()];
         for topic in Topic::all() {
             let writers = all.iter().filter(|spec| spec.writes.contains(&topic)).count();
             let readers = all.iter().filter(|spec| spec.source.is(topic)).count();
@@ -108,7 +120,7 @@ mod tests {
     #[test]
     fn the_description_names_every_sub_topology_and_its_topics() {
         let text = describe("hub", FollowSet::default());
-        for name in ["ingest", "match", "delivery", "registry", "hub-retry-11", "^lerian"] {
+        for name in ["ingest", "match", "delivery", "pull", "registry", "hub-retry-11", "^lerian"] {
             assert!(text.contains(name), "{name}");
         }
     }

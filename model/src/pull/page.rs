@@ -84,7 +84,9 @@ impl Page {
     pub fn into_answer(self, cursor: u64) -> Vec<u8> {
         let next = self.next_cursor().map_or_else(|| "null".to_owned(), |next| next.to_string());
         let mut body = self.body;
-        body.extend_from_slice(format!("],\"next_cursor\":{next},\"cursor\":{cursor}}}").as_bytes());
+        body.extend_from_slice(
+            format!("],\"next_cursor\":{next},\"cursor\":{cursor}}}").as_bytes(),
+        );
         body
     }
 }

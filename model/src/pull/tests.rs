@@ -167,7 +167,8 @@ fn page(entries: &[(u64, usize)], ask: Ask, bytes_max: usize) -> Page {
 #[test]
 fn next_cursor_is_null_only_on_a_page_that_ended_for_want_of_entries() {
     let entries = [(3, 1), (5, 1), (9, 1)];
-    let next = |limit, bytes_max| page(&entries, Ask { after: None, limit }, bytes_max).next_cursor();
+    let next =
+        |limit, bytes_max| page(&entries, Ask { after: None, limit }, bytes_max).next_cursor();
     assert_eq!(next(4, 1_000), None);
     assert_eq!(next(3, 1_000), Some(9), "a full page, though it was the last");
     assert_eq!(next(2, 1_000), Some(5));
