@@ -62,6 +62,8 @@ pub(crate) struct Config {
     pub(crate) runtime: Runtime,
     /// Attempts of deliveries.
     pub(crate) delivery: Delivery,
+    /// Pull subscriptions.
+    pub(crate) pull: Pull,
     /// Deliveries over HTTP.
     pub(crate) webhook: Webhook,
     /// What a destination may be.
@@ -176,6 +178,20 @@ pub(crate) struct Delivery {
     pub(crate) retry_schedule_ms: RetrySchedule,
     /// How long a stop waits for running attempts, milliseconds.
     pub(crate) drain_ms: u64,
+}
+
+/// Pull subscriptions, contract sections 5 and 8.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pull {
+    /// How long read entries stay behind the cursor, milliseconds.
+    pub(crate) read_retention_ms: u64,
+    /// How long unread entries stay, milliseconds.
+    pub(crate) unread_retention_ms: u64,
+    /// Reads of a tenant in a second.
+    pub(crate) reads_per_second: u32,
+    /// Reads of a tenant at once; at least `reads_per_second`.
+    pub(crate) reads_burst: u32,
 }
 
 /// Deliveries over HTTP, contract section 5.

@@ -14,6 +14,7 @@ pub mod id;
 pub mod internal;
 pub mod job;
 pub mod json;
+pub mod peer;
 pub mod ports;
 pub mod pull;
 pub mod reason;

@@ -20,6 +20,8 @@ pub(crate) enum Role {
     Match,
     /// Attempts deliveries.
     Delivery,
+    /// Keeps and serves the logs of pull subscriptions.
+    Pull,
     /// Decides changes of subscriptions.
     Registry,
     /// Answers HTTP.
@@ -28,8 +30,8 @@ pub(crate) enum Role {
 
 impl Role {
     /// All of them, in the order of a record's life.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Ingest, Self::Match, Self::Delivery, Self::Registry, Self::Api];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Ingest, Self::Match, Self::Delivery, Self::Pull, Self::Registry, Self::Api];
 
     /// As it is written.
     pub(crate) fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Role {
             Self::Ingest => "ingest",
             Self::Match => "match",
             Self::Delivery => "delivery",
+            Self::Pull => "pull",
             Self::Registry => "registry",
             Self::Api => "api",
         }

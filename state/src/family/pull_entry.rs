@@ -109,7 +109,8 @@ mod tests {
         #[test]
         fn a_value_round_trips(id: [u8; 16], ordinal: u64, matched_ms: u64, json: Vec<u8>) {
             let entry = Entry { id, ordinal, matched_ms };
-            prop_assert_eq!(decode_value(&entry.value(&json)).unwrap(), (entry, &json[..]));
+            let value = entry.value(&json);
+            prop_assert_eq!(decode_value(&value).unwrap(), (entry, &json[..]));
         }
 
         #[test]
