@@ -231,6 +231,7 @@ async fn serve(
                 keyring,
                 operations,
                 tokens: Tokens::new(&settings::tokens(config)?)?,
+                cluster: settings::cluster(config, &parts.shared.instance)?,
                 limits: Limits {
                     event_types_max: config.api.event_types_per_subscription,
                     ..Limits::default()

@@ -2,7 +2,8 @@
 //! both sides.
 
 use anyhow::Context as _;
-use streaming_hub_api::{Role as TokenRole, TokenConfig};
+use secrecy::ExposeSecret as _;
+use streaming_hub_api::{Cluster, Role as TokenRole, TokenConfig};
 use streaming_hub_model::envelope::IngestPolicy;
 use streaming_hub_model::follow::{FollowPolicy, FollowSet};
 use streaming_hub_model::hex;
@@ -119,6 +120,16 @@ pub(crate) fn sinks(config: &Config) -> SinkSettings {
             ..WebhookSettings::default()
         },
     }
+}
+
+/// The way to the other instances, where a key is configured.
+pub(crate) fn cluster(config: &Config, instance: &str) -> anyhow::Result<Option<Cluster>> {
+    let Some(secret) = config.cluster.secret().map_err(anyhow::Error::msg).context("cluster")?
+    else {
+        return Ok(None);
+    };
+    let key = secret.expose_secret().as_bytes().to_vec().into();
+    Ok(Some(Cluster::new(key, &config.cluster.hosts, instance.to_owned()).context("cluster")?))
 }
 
 /// The static tokens.

@@ -16,6 +16,7 @@ use streaming_hub_model::tenant::TenantId;
 use uuid::Uuid;
 
 use crate::auth::Tokens;
+use crate::forward::Cluster;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
 
@@ -56,6 +57,8 @@ pub struct Api {
     pub keyring: Arc<Keyring>,
     /// Who may call.
     pub tokens: Tokens,
+    /// The way to other instances; `None` where no cluster key is configured.
+    pub cluster: Option<Cluster>,
     /// How much a caller may ask for.
     pub limits: Limits,
 }

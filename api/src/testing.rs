@@ -254,6 +254,15 @@ impl Harness {
     }
 
     pub(crate) fn with(limits: Limits, request_timeout: Duration) -> Self {
+        let (hub, keyring, api) = Self::parts(limits, request_timeout);
+        Self { hub, keyring, router: router(api) }
+    }
+
+    /// The same before there is a router.
+    pub(crate) fn parts(
+        limits: Limits,
+        request_timeout: Duration,
+    ) -> (Arc<FakeHub>, Arc<Keyring>, Api) {
         hear_everything();
         let hub = Arc::new(FakeHub::new());
         let key = SecretString::from(BASE64.encode([7; 32]));
@@ -271,9 +280,10 @@ impl Harness {
                 request_timeout,
             }),
             tokens: tokens(),
+            cluster: None,
             limits,
         };
-        Self { hub, keyring, router: router(api) }
+        (hub, keyring, api)
     }
 
     pub(crate) async fn raw(&self, request: Request<Body>) -> Answer {
