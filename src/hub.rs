@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use prometheus::Registry as Metrics;
-use streaming_hub_api::{Api, Limits, Operations, Tokens};
+use streaming_hub_api::{Api, Limits, Operations, ReadBuckets, Tokens};
 use streaming_hub_model::ports::{Clock, Entropy, Readiness};
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -18,6 +18,7 @@ use streaming_hub_topology::follower::{Follower, Views};
 use streaming_hub_topology::instances::Owners;
 use streaming_hub_topology::kafka::admin::{Administrator, Consumed};
 use streaming_hub_topology::metrics::Metrics as TopologyMetrics;
+use streaming_hub_topology::pull::PullClient;
 use streaming_hub_topology::runtime::status::Status;
 use streaming_hub_topology::runtime::thread::{Gate, Outside, Running, Stop};
 use streaming_hub_topology::runtime::watchdog::Watchdog;
@@ -30,6 +31,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Role};
 use crate::instance::Instance;
+use crate::threads::Started;
 use crate::{settings, threads};
 
 /// How often queues are trimmed below what was consumed.
@@ -71,6 +73,7 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     let administrator = Administrator::new(settings::kafka(config), settings::topics(config))
         .context("kafka: no client can be made of these settings")?;
     administrator.ensure(config.topics.auto_create).await?;
+    let pull_base = administrator.pull_base()?;
     let metrics = Metrics::new();
     let shared = shared(config, &instance, &metrics)?;
     let views = Views {
@@ -90,9 +93,9 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     let outside = Outside { watermarks, owners, watchdog };
     let parts = Parts { shared, views, sink, stop, outside };
     follow(&parts)?;
-    let running = threads::start(config, &parts)?;
+    let Started { running, pull } = threads::start(config, &parts, pull_base)?;
     let ready = Arc::new(Ready::new(&parts));
-    let (drained, server) = serve(config, &parts, keyring, (&ready, metrics)).await?;
+    let (drained, server) = serve(config, &parts, (keyring, pull), (&ready, metrics)).await?;
     trim(administrator, &parts);
     let ended = supervise(&running).await;
     ready.stopping.store(true, Ordering::Relaxed);
@@ -202,7 +205,7 @@ type Server = tokio::task::JoinHandle<std::io::Result<()>>;
 async fn serve(
     config: &Config,
     parts: &Parts,
-    keyring: Option<Arc<Keyring>>,
+    (keyring, pull): (Option<Arc<Keyring>>, PullClient),
     (ready, metrics): (&Arc<Ready>, Metrics),
 ) -> anyhow::Result<(tokio::sync::oneshot::Sender<()>, Server)> {
     let listener = TcpListener::bind(config.api.listen)
@@ -232,6 +235,8 @@ async fn serve(
                 operations,
                 tokens: Tokens::new(&settings::tokens(config)?)?,
                 cluster: settings::cluster(config, &parts.shared.instance)?,
+                pull: Arc::new(pull),
+                reads: ReadBuckets::new(settings::read_rate(config)),
                 limits: Limits {
                     event_types_max: config.api.event_types_per_subscription,
                     ..Limits::default()

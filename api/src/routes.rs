@@ -17,6 +17,7 @@ use crate::state::{Api, Operations};
 
 mod open;
 mod operator;
+mod pull;
 mod tenant;
 
 /// Who may use a route.
@@ -86,7 +87,10 @@ impl Route {
 /// Every route. A resource adds its own list, in a file of its own.
 #[must_use]
 pub fn routes() -> Vec<Route> {
-    [open::routes(), tenant::routes(), operator::routes()].into_iter().flatten().collect()
+    [open::routes(), tenant::routes(), pull::routes(), operator::routes()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// The API as a service.

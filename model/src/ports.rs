@@ -92,6 +92,12 @@ pub struct PullStanding {
 
 /// The logs of pull subscriptions whose tasks run in this instance.
 pub trait PullLogs: Send + Sync {
+    /// Whether the subscription's task runs in this instance.
+    ///
+    /// # Errors
+    /// Where it runs instead.
+    fn is_here(&self, subscription: SubscriptionId) -> Result<(), CallError>;
+
     /// Reads a page, which acknowledges it (contract section 5, "Pull"); first waits for entries.
     /// The two times are the wait and all of it together.
     fn read(

@@ -199,6 +199,10 @@ impl PullClient {
 }
 
 impl PullLogs for PullClient {
+    fn is_here(&self, id: SubscriptionId) -> Result<(), CallError> {
+        self.store(id).map(drop)
+    }
+
     fn read(
         &self,
         id: SubscriptionId,
