@@ -27,8 +27,10 @@ impl Cursor {
     pub fn moved_to(&self, cursor: u64, now: UnixMillis, period_ms: u64) -> Self {
         let mut marks = self.marks.clone();
         let age = |at: i64| now.since(UnixMillis(at));
-        if self.cursor > 0 && marks.last().is_none_or(|(at, _)| age(*at) >= spacing(period_ms)) {
-            marks.push((now.0, self.cursor));
+        let moved_at = UnixMillis(self.moved_at);
+        let is_apart = |(at, _): &(i64, u64)| moved_at.since(UnixMillis(*at)) >= spacing(period_ms);
+        if self.cursor > 0 && marks.last().is_none_or(is_apart) {
+            marks.push((self.moved_at, self.cursor));
         }
         // Of the marks that are old enough only the newest says anything.
         let old = marks.iter().rposition(|(at, _)| age(*at) >= period_ms).unwrap_or(0);
@@ -82,8 +84,8 @@ mod tests {
                 let period = PERIOD.cast_signed();
                 let may = read.iter().rev().find(|(at, _)| now - at >= period).map_or(0, |r| r.1);
                 prop_assert!(settled <= may, "removed too early");
-                // A mark is set by the first move after a quarter: two moves late at the most.
-                let late = period + period / 4 + 800;
+                // A move within a quarter of the last mark has no mark of its own.
+                let late = period + period / 4 + 400;
                 let must = read.iter().rev().find(|(at, _)| now - at >= late).map_or(0, |r| r.1);
                 prop_assert!(settled >= must, "kept too long");
                 prop_assert!(cursor.marks.len() <= 6, "{:?}", cursor.marks);
