@@ -180,6 +180,8 @@ pub(crate) struct Delivery {
     pub(crate) retry_schedule_ms: RetrySchedule,
     /// How long a stop waits for running attempts, milliseconds.
     pub(crate) drain_ms: u64,
+    /// Dead letters of one subscription; the oldest go first.
+    pub(crate) dead_letters_per_subscription: u64,
 }
 
 /// Pull subscriptions, contract sections 5 and 8.

@@ -13,11 +13,14 @@ use streaming_hub_sinks::guard::AddressPolicy;
 use streaming_hub_sinks::webhook::WebhookSettings;
 use streaming_hub_state::{ResourceLimits, SharedResources};
 use streaming_hub_topology::kafka::client::KafkaSettings;
+use streaming_hub_topology::processors::delivery::Retention;
 use streaming_hub_topology::shared::CommitSettings;
 use streaming_hub_topology::stores::DiskStores;
 use streaming_hub_topology::topics::TopicSettings;
 
 use crate::config::{Config, Start};
+
+const MS_PER_HOUR: u64 = 3_600_000;
 
 /// What the internal topics are made with.
 pub(crate) fn topics(config: &Config) -> TopicSettings {
@@ -59,6 +62,16 @@ pub(crate) fn commit(config: &Config) -> CommitSettings {
         uncommitted_bytes_max: config.runtime.uncommitted_bytes_max,
         drain_ms: config.delivery.drain_ms,
         watchdog_ms: config.runtime.watchdog_ms,
+    }
+}
+
+/// What delivery keeps of what has ended.
+pub(crate) fn retention(config: &Config) -> Retention {
+    let ms = |hours: u32| u64::from(hours) * MS_PER_HOUR;
+    Retention {
+        dead_letters_ms: ms(config.topics.dead_letter_retention_hours),
+        dead_letters_per_subscription: config.delivery.dead_letters_per_subscription,
+        attempts_ms: ms(config.topics.attempts_retention_hours),
     }
 }
 

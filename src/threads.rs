@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use streaming_hub_model::ports::Deliveries;
 use streaming_hub_model::registry::Limits;
 use streaming_hub_topology::calls::Calls;
+use streaming_hub_topology::deliveries::DeliveryTasks;
 use streaming_hub_topology::dispatcher::Dispatcher;
 use streaming_hub_topology::processors::delivery::slots::Slots;
-use streaming_hub_topology::processors::delivery::{Delivery, DeliverySettings};
+use streaming_hub_topology::processors::delivery::{Delivery, DeliverySettings, Message};
 use streaming_hub_topology::processors::ingest::{Ingest, IngestSettings, Notice};
 use streaming_hub_topology::processors::matching::{Match, MatchSettings};
 use streaming_hub_topology::processors::pull::{Pull, PullSettings, Read};
@@ -29,11 +31,12 @@ use crate::settings;
 
 const MS_PER_HOUR: i64 = 3_600_000;
 
-/// What was started, and the ways to the tasks that are asked from outside.
+/// What runs, and the ways to its tasks.
 pub(crate) struct Started {
-    /// The threads.
     pub(crate) running: Vec<Running>,
-    /// To pull tasks, in this instance or elsewhere.
+    /// The way to the delivery tasks, wherever they run.
+    pub(crate) deliveries: Arc<dyn Deliveries>,
+    /// The way to the pull tasks, wherever they run.
     pub(crate) pull: PullClient,
 }
 
@@ -52,9 +55,14 @@ pub(crate) fn start(config: &Config, parts: &Parts, pull_base: u64) -> anyhow::R
     if config.roles.has(Role::Registry) {
         running.push(registry(config, parts)?);
     }
-    if config.roles.has(Role::Delivery) {
-        running.push(delivery(config, parts)?);
-    }
+    let mailbox = if config.roles.has(Role::Delivery) {
+        let (thread, mailbox) = delivery(config, parts)?;
+        running.push(thread);
+        mailbox
+    } else {
+        // No task runs here, so that nothing is ever sent.
+        Mailbox::new(Waker::default()).0
+    };
     if config.roles.has(Role::Match) {
         running.push(matching(config, parts)?);
     }
@@ -68,7 +76,8 @@ pub(crate) fn start(config: &Config, parts: &Parts, pull_base: u64) -> anyhow::R
         pull_mailbox,
         (Arc::clone(&shared.status), Arc::clone(&parts.views.owners)),
     );
-    Ok(Started { running, pull: PullClient::new(calls, desk, config.topics.partitions) })
+    let pull = PullClient::new(calls, desk, config.topics.partitions);
+    Ok(Started { running, deliveries: deliveries(parts, mailbox), pull })
 }
 
 fn pull(
@@ -90,6 +99,15 @@ fn pull(
     let thread = prepare(topology::pull(), factory, gate, parts);
     let mailbox = thread.mailbox();
     Ok((thread.start(Box::new(|_, never| match never {}))?, mailbox))
+}
+
+fn deliveries(parts: &Parts, mailbox: Mailbox<Message>) -> Arc<dyn Deliveries> {
+    let shared = &parts.shared;
+    let (spec, topics) = (topology::delivery(), &shared.topics);
+    let source: Arc<str> = Topic::Deliveries.name(&shared.application).into();
+    let views = (Arc::clone(&shared.status), Arc::clone(&parts.views.owners));
+    let calls = Calls::new((spec.name, source), shared.instance.clone(), mailbox, views);
+    Arc::new(DeliveryTasks::new(calls, topics.partitions.unsigned_abs()))
 }
 
 fn prepare<P: Processor>(
@@ -145,7 +163,7 @@ fn matching(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
     Ok(thread.start(Box::new(|_, never| match never {}))?)
 }
 
-fn delivery(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
+fn delivery(config: &Config, parts: &Parts) -> anyhow::Result<(Running, Mailbox<Message>)> {
     let sink = parts.sink.clone().ok_or_else(|| anyhow::anyhow!("delivery without sinks"))?;
     let (attempts, bytes) =
         (config.delivery.attempts_in_flight, config.delivery.attempt_bytes_in_flight);
@@ -155,14 +173,17 @@ fn delivery(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
         entropy: Arc::clone(&parts.shared.entropy),
         retry_schedule: config.delivery.retry_schedule_ms.clone(),
         partitions: config.topics.partitions,
+        retention: settings::retention(config),
         metrics: Arc::clone(&parts.shared.metrics),
     });
     let factory: Factory<Delivery> = Arc::new(move |_| Delivery::new(Arc::clone(&settings)));
     let gate = Arc::clone(&parts.views.table) as Arc<dyn Gate>;
     let thread = prepare(topology::delivery(), factory, gate, parts);
     let metrics = Arc::clone(&parts.shared.metrics);
-    let dispatcher = Dispatcher::new(Handle::current(), sink, thread.mailbox(), metrics);
-    Ok(thread.start(Box::new(move |address, order| dispatcher.dispatch(address, order)))?)
+    let mailbox = thread.mailbox();
+    let dispatcher = Dispatcher::new(Handle::current(), sink, mailbox.clone(), metrics);
+    let act = Box::new(move |address, order| dispatcher.dispatch(address, order));
+    Ok((thread.start(act)?, mailbox))
 }
 
 fn registry(config: &Config, parts: &Parts) -> anyhow::Result<Running> {

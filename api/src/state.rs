@@ -7,7 +7,7 @@ use std::time::Duration;
 use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::id::{SubscriptionId, uuid_v7};
 use streaming_hub_model::ports::{
-    Changes, Clock, Entropy, PullLogs, Readiness, SubscriptionTable, Unavailable,
+    Changes, Clock, Deliveries, Entropy, PullLogs, Readiness, SubscriptionTable, Unavailable,
 };
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -52,6 +52,8 @@ pub struct Api {
     pub table: Arc<dyn SubscriptionTable>,
     /// The way to the registry.
     pub changes: Arc<dyn Changes>,
+    /// The way to the delivery tasks.
+    pub deliveries: Arc<dyn Deliveries>,
     /// Admits destinations and probes them.
     pub sink: Arc<dyn Sink>,
     /// Seals signing secrets.

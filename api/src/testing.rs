@@ -18,10 +18,11 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use streaming_hub_model::attempt::{Attempt, AttemptResult, Outcome};
 use streaming_hub_model::change::{Change, Decision};
+use streaming_hub_model::delivery_calls::{self, Question};
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::peer::CallError;
 use streaming_hub_model::ports::{
-    Changes, Clock, Entropy, Readiness, SubscriptionTable, Unavailable,
+    Changes, Clock, Deliveries, Entropy, Readiness, SubscriptionTable, Unavailable,
 };
 use streaming_hub_model::ports::{PullAnswer, PullLogs, PullStanding};
 use streaming_hub_model::pull::Ask;
@@ -159,6 +160,21 @@ impl Changes for FakeHub {
                 None => Ok(self.decide(change)),
             }
         })
+    }
+}
+
+impl Deliveries for FakeHub {
+    fn partitions(&self) -> u32 {
+        1
+    }
+
+    /// No delivery task runs.
+    fn ask(
+        &self,
+        _: i32,
+        _: Question,
+    ) -> SinkFuture<'_, Result<delivery_calls::Answer, CallError>> {
+        Box::pin(async { Err(CallError::Unknown) })
     }
 }
 
@@ -327,6 +343,7 @@ impl Harness {
         let api = Api {
             table: hub.clone(),
             changes: hub.clone(),
+            deliveries: hub.clone(),
             sink: hub.clone(),
             keyring: Arc::clone(&keyring),
             operations: Arc::new(Operations {

@@ -3,6 +3,8 @@
 
 pub mod attempt;
 pub mod change;
+pub mod dead_letter;
+pub mod delivery_calls;
 pub mod destination;
 pub mod envelope;
 pub mod event;
@@ -10,6 +12,7 @@ pub mod event_key;
 pub mod follow;
 pub mod headers;
 pub mod hex;
+pub mod hold;
 pub mod id;
 pub mod internal;
 pub mod job;

@@ -260,7 +260,8 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         | Topic::Instances
         | Topic::Salts
         | Topic::Pull
-        | Topic::Cursors => None,
+        | Topic::Cursors
+        | Topic::Holds => None,
     }
 }
 

@@ -18,7 +18,9 @@ use streaming_hub_topology::kafka::admin::Consumed;
 use streaming_hub_topology::kafka::client::KafkaSettings;
 use streaming_hub_topology::metrics::Metrics;
 use streaming_hub_topology::processors::delivery::slots::Slots;
-use streaming_hub_topology::processors::delivery::{Delivery, DeliverySettings, Order, Returned};
+use streaming_hub_topology::processors::delivery::{
+    Delivery, DeliverySettings, Message, Order, Retention, Returned,
+};
 use streaming_hub_topology::processors::ingest::{Ingest, IngestSettings};
 use streaming_hub_topology::processors::matching::{Match, MatchSettings};
 use streaming_hub_topology::processors::registry::Registry;
@@ -90,7 +92,7 @@ pub struct Process<'a> {
     /// Its calls.
     pub destinations: RefCell<Destinations>,
     orders: mpsc::Receiver<(Address, Order)>,
-    mailbox: Mailbox<Returned>,
+    mailbox: Mailbox<Message>,
 }
 
 impl Process<'_> {
@@ -101,7 +103,7 @@ impl Process<'_> {
 
     /// Hands an outcome to its task.
     pub fn answer(&self, address: Address, returned: Returned) {
-        self.mailbox.send(address, returned);
+        self.mailbox.send(address, Message::Returned(returned));
     }
 }
 
@@ -270,13 +272,14 @@ impl<'a> Maker<'_, 'a> {
     fn delivery(
         &self,
         orders: mpsc::Sender<(Address, Order)>,
-    ) -> (SimThread<'a, Observed<Delivery>>, Mailbox<Returned>) {
+    ) -> (SimThread<'a, Observed<Delivery>>, Mailbox<Message>) {
         let settings = Arc::new(DeliverySettings {
             table: Arc::clone(&self.told),
             slots: Arc::clone(&self.slots),
             entropy: Arc::clone(&self.shared.entropy),
             retry_schedule: self.settings.schedule.clone(),
             partitions: self.settings.topics.partitions,
+            retention: Retention::default(),
             metrics: Arc::clone(&self.settings.metrics),
         });
         let make = move |_| Delivery::new(Arc::clone(&settings));

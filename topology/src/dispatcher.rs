@@ -8,14 +8,14 @@ use streaming_hub_model::sink::Sink;
 use tokio::runtime::Handle;
 
 use crate::metrics::Metrics;
-use crate::processors::delivery::{Order, Returned};
+use crate::processors::delivery::{Message, Order, Returned};
 use crate::runtime::mailbox::{Address, Mailbox};
 
 /// Carries out orders.
 pub struct Dispatcher {
     runtime: Handle,
     sink: Arc<dyn Sink>,
-    mailbox: Mailbox<Returned>,
+    mailbox: Mailbox<Message>,
     metrics: Arc<Metrics>,
 }
 
@@ -25,7 +25,7 @@ impl Dispatcher {
     pub fn new(
         runtime: Handle,
         sink: Arc<dyn Sink>,
-        mailbox: Mailbox<Returned>,
+        mailbox: Mailbox<Message>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self { runtime, sink, mailbox, metrics }
@@ -51,7 +51,8 @@ impl Dispatcher {
             // The slot first: the task that hears of the outcome may claim it at once.
             drop(slot);
             metrics.attempt_ended(kind, label(&outcome), outcome.duration_ms);
-            mailbox.send(address, Returned { job, delivery_id, started, outcome });
+            let returned = Returned { job, delivery_id, started, outcome };
+            mailbox.send(address, Message::Returned(returned));
         });
     }
 }

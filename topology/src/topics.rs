@@ -32,6 +32,8 @@ pub enum Topic {
     Instances,
     /// Which tenants are spread over all partitions, and since when.
     Salts,
+    /// What operators hold.
+    Holds,
     /// Entries of pull subscriptions, by subscription.
     Pull,
     /// How far pull subscriptions were read.
@@ -94,6 +96,9 @@ pub struct TopicSettings {
 const DEDUP_OUTAGE_HOURS: u64 = 72;
 /// Hours that registry replies are kept.
 const REPLY_HOURS: u64 = 1;
+/// Attempts that a restore reads of each partition: enough for the last ones of its subscriptions,
+/// and a matter of a second however long the log is.
+const ATTEMPTS_TAIL: i64 = 20_000;
 /// Room beside a payload for headers and framing, bytes.
 const RECORD_OVERHEAD_BYTES: usize = 1024 * 1024;
 /// The least `max.message.bytes` of an internal topic: larger than what brokers let producers
@@ -131,6 +136,7 @@ impl Topic {
             Self::Subscriptions,
             Self::Instances,
             Self::Salts,
+            Self::Holds,
             Self::Pull,
             Self::Cursors,
         ]
@@ -155,6 +161,7 @@ impl Topic {
             Self::Instances => 10,
             Self::Salts => 11,
             Self::Retry(tier) => 11 + usize::from(tier),
+            Self::Holds => 26,
             Self::Pull => 27,
             Self::Cursors => 28,
         }
@@ -180,7 +187,8 @@ impl Topic {
             | Self::SubscriptionReplies
             | Self::Subscriptions
             | Self::Instances
-            | Self::Salts => Kind::Published,
+            | Self::Salts
+            | Self::Holds => Kind::Published,
         }
     }
 
@@ -194,9 +202,16 @@ impl Topic {
     #[must_use]
     pub fn partitions(self, settings: &TopicSettings) -> i32 {
         match self {
-            Self::SubscriptionReplies | Self::Instances | Self::Salts => 1,
+            Self::SubscriptionReplies | Self::Instances | Self::Salts | Self::Holds => 1,
             _ => settings.partitions,
         }
+    }
+
+    /// Of a long log whose end is all that a store keeps: how many records before its end a
+    /// restore reads at the most. `None` for a log that is restored whole.
+    #[must_use]
+    pub fn restored_tail(self) -> Option<i64> {
+        (self == Self::Attempts).then_some(ATTEMPTS_TAIL)
     }
 
     fn cleanup(self, settings: &TopicSettings) -> Cleanup {
@@ -207,6 +222,7 @@ impl Topic {
             | Self::Subscriptions
             | Self::Instances
             | Self::Salts
+            | Self::Holds
             | Self::Pull
             | Self::Cursors => Cleanup::Compact,
             Self::Dedup => Cleanup::Delete(settings.dedup_horizon_hours + DEDUP_OUTAGE_HOURS),
@@ -262,6 +278,7 @@ impl fmt::Display for Topic {
             Self::Subscriptions => "subscriptions",
             Self::Instances => "instances",
             Self::Salts => "salts",
+            Self::Holds => "holds",
             Self::Pull => "pull",
             Self::Cursors => "cursors",
         })

@@ -4,18 +4,25 @@
 //! recorded in one (I3, I4).
 //!
 //! Not here: how an attempt is made (`dispatcher`), where a job's entries lie (`places`), what
-//! follows from an outcome (`outcome`), and which jobs end without one (`ends`).
+//! follows from an outcome (`outcome`), which jobs end without one (`ends`), and what is answered
+//! to questions from outside (`questions`).
 
+pub mod attempt_log;
+pub mod dead_letters;
 pub mod ends;
 pub mod lanes;
 pub mod outcome;
 pub mod places;
+pub mod questions;
+pub mod redelivery;
 pub mod slots;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use streaming_hub_model::attempt::{Attempt, Outcome};
+use streaming_hub_model::dead_letter::{self, EndReason};
+use streaming_hub_model::delivery_calls::Answer;
 use streaming_hub_model::event::Event;
 use streaming_hub_model::id::{JobId, SubscriptionId, uuid_v7};
 use streaming_hub_model::internal;
@@ -23,15 +30,17 @@ use streaming_hub_model::ports::Entropy;
 use streaming_hub_model::retry::RetrySchedule;
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::time::UnixMillis;
-use streaming_hub_state::State;
 use streaming_hub_state::family::{due, ready};
+use streaming_hub_state::{ExpiryRule, State};
 use uuid::Uuid;
 
-use self::ends::EndReason;
+use self::attempt_log::AttemptLog;
 use self::lanes::Lanes;
 use self::outcome::Counted;
 use self::places::StoredJob;
+use self::questions::Call;
 use self::slots::{Slot, Slots};
+use crate::calls::Reply;
 use crate::metrics::Metrics;
 use crate::runtime::processor::{Error, Processor, Record, Step};
 use crate::table::Table;
@@ -39,6 +48,10 @@ use crate::topics::Topic;
 
 /// How long a job waits after the hub itself could not try it, milliseconds (contract section 4).
 const HUB_FAULT_MS: u64 = 30_000;
+
+const MS_PER_DAY: u64 = 24 * 3_600_000;
+/// How often it is looked for what is too old, milliseconds.
+const LOOK_MS: u64 = 600_000;
 
 /// What all delivery tasks share.
 pub struct DeliverySettings {
@@ -52,8 +65,31 @@ pub struct DeliverySettings {
     pub retry_schedule: RetrySchedule,
     /// Partitions of the internal topics.
     pub partitions: i32,
+    /// How long and how much is kept.
+    pub retention: Retention,
     /// Counters.
     pub metrics: Arc<Metrics>,
+}
+
+/// How long and how much a delivery task keeps of what has ended (contract section 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Dead letters, milliseconds.
+    pub dead_letters_ms: u64,
+    /// Dead letters of one subscription; the oldest go first.
+    pub dead_letters_per_subscription: u64,
+    /// Lines of the attempt log, milliseconds.
+    pub attempts_ms: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            dead_letters_ms: 30 * MS_PER_DAY,
+            dead_letters_per_subscription: dead_letter::PER_SUBSCRIPTION,
+            attempts_ms: 7 * MS_PER_DAY,
+        }
+    }
 }
 
 /// An attempt to be made.
@@ -81,6 +117,15 @@ pub struct Returned {
     pub outcome: Outcome,
 }
 
+/// What reaches a delivery task from outside Kafka.
+#[derive(Debug, Clone)]
+pub enum Message {
+    /// An attempt returned.
+    Returned(Returned),
+    /// A question.
+    Call(Call),
+}
+
 /// A job with an attempt under way, or with an outcome that is not committed yet.
 struct Claimed {
     stored: StoredJob,
@@ -106,6 +151,12 @@ pub struct Delivery {
     ending: Vec<(StoredJob, EndReason)>,
     /// The source's position that the open transaction commits.
     position: u64,
+    attempt_log: AttemptLog,
+    /// Answers of the open transaction.
+    answers: Vec<(Reply<Answer>, Answer)>,
+    /// When it is looked next for what is too old, and whether that is now.
+    look_at: UnixMillis,
+    looks: bool,
     tally: Vec<Counted>,
 }
 
@@ -134,6 +185,10 @@ impl Delivery {
             recorded: Vec::new(),
             ending: Vec::new(),
             position: 0,
+            attempt_log: AttemptLog::new(),
+            answers: Vec::new(),
+            look_at: UnixMillis(0),
+            looks: false,
             tally: Vec::new(),
         }
     }
@@ -237,8 +292,12 @@ impl Delivery {
 }
 
 impl Processor for Delivery {
-    type Message = Returned;
+    type Message = Message;
     type Action = Order;
+
+    fn expiry(&self) -> Vec<ExpiryRule> {
+        vec![self.attempt_log.expiry()]
+    }
 
     fn restore(
         &mut self,
@@ -246,8 +305,14 @@ impl Processor for Delivery {
         record: &Record<'_>,
         state: &mut State,
     ) -> Result<(), Error> {
-        let Some(place) = places::of_topic(topic) else { return Ok(()) };
+        if topic == Topic::Attempts {
+            return attempt_log::restore(record, state);
+        }
         let Some(job) = job_id(record) else { return Ok(()) };
+        if topic == Topic::DeadLetters {
+            return dead_letters::restore(job, record, state);
+        }
+        let Some(place) = places::of_topic(topic) else { return Ok(()) };
         places::remove(state, place, job)?;
         if record.value.is_some()
             && let Some(stored) = StoredJob::of_record(job, offset(record), record)?
@@ -287,16 +352,22 @@ impl Processor for Delivery {
         Ok(())
     }
 
-    fn message(&mut self, returned: &Returned, step: &mut Step<'_>) -> Result<(), Error> {
-        self.take_outcome(returned, step)
+    fn message(&mut self, message: &Message, step: &mut Step<'_>) -> Result<(), Error> {
+        match message {
+            Message::Returned(returned) => self.take_outcome(returned, step),
+            Message::Call(call) => self.answer(call, step),
+        }
     }
 
     fn wants_step(&self) -> bool {
-        self.has_to_end()
+        self.has_to_end() || self.looks
     }
 
-    /// Ends the jobs that are not attempted any more.
+    /// Ends the jobs that are not attempted any more, and what is too old.
     fn step(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        if self.looks {
+            self.looks = !self.age_letters(step)?;
+        }
         self.end_all(step)
     }
 
@@ -312,6 +383,11 @@ impl Processor for Delivery {
         actions: &mut Vec<Order>,
     ) -> Result<Option<UnixMillis>, Error> {
         self.lanes.wake(now);
+        if self.look_at <= now {
+            self.look_at = now.plus(LOOK_MS);
+            self.looks = true;
+            self.attempt_log.keep_from(now, self.settings.retention.attempts_ms);
+        }
         while let Some(id) = self.lanes.next_turn() {
             match self.claim(id, now, state)? {
                 Claim::Made(order) => {
@@ -347,6 +423,9 @@ impl Processor for Delivery {
         }
         self.settled.retain(|_, offset| *offset >= self.position);
         self.ending.retain(|(job, _)| self.claimed.contains_key(&job.id));
+        for (reply, answer) in self.answers.drain(..) {
+            reply.send(answer);
+        }
         for counted in self.tally.drain(..) {
             counted.tell(&self.settings.metrics);
         }
@@ -359,6 +438,9 @@ impl Processor for Delivery {
                 claimed.recorded = false;
             }
         }
+        // Questions come again.
+        self.answers.clear();
+        self.attempt_log.aborted();
         self.tally.clear();
     }
 

@@ -29,6 +29,9 @@ struct World {
 
 type Heard = oneshot::Receiver<Answer>;
 
+/// Subscription, `after`, limit and how many entries there were, and where the answer comes.
+type Asked = (u8, Option<u64>, (usize, usize), Heard);
+
 impl World {
     fn new() -> Self {
         Self::with_base(BASE_FIRST)
@@ -326,7 +329,7 @@ proptest! {
         let mut world = World::new();
         let mut log: BTreeMap<u8, Vec<u64>> = BTreeMap::new();
         let mut cursors: BTreeMap<u8, u64> = BTreeMap::new();
-        let mut open: Vec<(u8, Option<u64>, (usize, usize), Heard)> = Vec::new();
+        let mut open: Vec<Asked> = Vec::new();
         for one in moves {
             match one {
                 Move::Arrive(n) => {
