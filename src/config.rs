@@ -62,6 +62,8 @@ pub(crate) struct Config {
     pub(crate) runtime: Runtime,
     /// Attempts of deliveries.
     pub(crate) delivery: Delivery,
+    /// When a subscription that fails is disabled.
+    pub(crate) autodisable: AutoDisable,
     /// Pull subscriptions.
     pub(crate) pull: Pull,
     /// Deliveries over HTTP.
@@ -182,6 +184,18 @@ pub(crate) struct Delivery {
     pub(crate) drain_ms: u64,
     /// Dead letters of one subscription; the oldest go first.
     pub(crate) dead_letters_per_subscription: u64,
+}
+
+/// When a subscription that fails is disabled, contract section 4.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AutoDisable {
+    /// The kill switch.
+    pub(crate) enabled: bool,
+    /// How long ago the first failure must be, hours.
+    pub(crate) sustained_hours: u32,
+    /// How far apart the first and the last must be, hours.
+    pub(crate) spread_hours: u32,
 }
 
 /// Pull subscriptions, contract sections 5 and 8.

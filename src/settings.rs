@@ -5,6 +5,7 @@ use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
 use streaming_hub_api::{Cluster, ReadRate, Role as TokenRole, TokenConfig};
 use streaming_hub_model::envelope::IngestPolicy;
+use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::follow::{FollowPolicy, FollowSet};
 use streaming_hub_model::hex;
 use streaming_hub_model::time::UnixMillis;
@@ -62,6 +63,15 @@ pub(crate) fn commit(config: &Config) -> CommitSettings {
         uncommitted_bytes_max: config.runtime.uncommitted_bytes_max,
         drain_ms: config.delivery.drain_ms,
         watchdog_ms: config.runtime.watchdog_ms,
+    }
+}
+
+/// When a subscription that fails is disabled.
+pub(crate) fn auto_disable(config: &Config) -> AutoDisable {
+    AutoDisable {
+        enabled: config.autodisable.enabled,
+        sustained_ms: u64::from(config.autodisable.sustained_hours) * MS_PER_HOUR,
+        spread_ms: u64::from(config.autodisable.spread_hours) * MS_PER_HOUR,
     }
 }
 

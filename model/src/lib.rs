@@ -9,6 +9,7 @@ pub mod destination;
 pub mod envelope;
 pub mod event;
 pub mod event_key;
+pub mod failure_span;
 pub mod follow;
 pub mod headers;
 pub mod hex;

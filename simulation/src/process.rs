@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 
 use streaming_hub_model::envelope::IngestPolicy;
+use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::follow::FollowSet;
 use streaming_hub_model::ports::Clock;
 use streaming_hub_model::registry::Limits;
@@ -279,6 +280,8 @@ impl<'a> Maker<'_, 'a> {
             entropy: Arc::clone(&self.shared.entropy),
             retry_schedule: self.settings.schedule.clone(),
             partitions: self.settings.topics.partitions,
+            // Spans of days would trip over the leaps of this clock.
+            auto_disable: AutoDisable { enabled: false, ..AutoDisable::default() },
             retention: Retention::default(),
             metrics: Arc::clone(&self.settings.metrics),
         });

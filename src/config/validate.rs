@@ -38,6 +38,8 @@ pub(super) const BOUNDS: &[(&str, i64, i64)] = &[
     ("delivery.attempt_bytes_in_flight", 1_024, 17_179_869_184),
     ("delivery.drain_ms", 0, 600_000),
     ("delivery.dead_letters_per_subscription", 1, 10_000_000),
+    ("autodisable.sustained_hours", 1, 8_760),
+    ("autodisable.spread_hours", 0, 8_760),
     ("pull.read_retention_ms", 1_000, 31_536_000_000),
     ("pull.unread_retention_ms", 1_000, 31_536_000_000),
     ("pull.reads_per_second", 1, 100_000),

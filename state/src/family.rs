@@ -10,6 +10,7 @@ pub mod attempt_line;
 pub mod dead_letter;
 pub mod dedup;
 pub mod due;
+pub mod failure_span;
 pub mod job;
 pub mod pull_cursor;
 pub mod pull_entry;
@@ -51,6 +52,8 @@ pub enum Family {
     DeadLetterCount = 9,
     /// [`attempt_line`]: the last attempts of each subscription.
     AttemptLine = 10,
+    /// [`failure_span`]: since when a subscription's attempts fail.
+    FailureSpan = 13,
     /// [`pull_entry`]: entries of pull subscriptions, by subscription and `seq`.
     PullEntry = 20,
     /// [`pull_head`]: how far each pull subscription's log goes.
@@ -91,6 +94,7 @@ mod tests {
             (Family::DeadLetterListed, 8),
             (Family::DeadLetterCount, 9),
             (Family::AttemptLine, 10),
+            (Family::FailureSpan, 13),
             (Family::PullEntry, 20),
             (Family::PullHead, 21),
             (Family::PullCursor, 22),

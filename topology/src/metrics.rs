@@ -7,7 +7,10 @@ use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
-pub use pull::PullMetrics;
+mod ends;
+
+use self::ends::Ends;
+pub use self::pull::PullMetrics;
 
 /// Typed access to the counters.
 pub struct Metrics {
@@ -24,7 +27,7 @@ pub struct Metrics {
     first_attempt_seconds: HistogramVec,
     delivered: IntCounter,
     dead_letters: IntCounterVec,
-    dead_letters_gone: IntCounterVec,
+    ends: Ends,
     in_flight: IntGauge,
     commits: HistogramVec,
     produced_bytes: IntCounterVec,
@@ -108,11 +111,7 @@ impl Metrics {
             )?,
             delivered: m.counter("deliveries_total", "Jobs delivered")?,
             dead_letters: m.counters("dead_letters_total", "Jobs dead-lettered", "reason")?,
-            dead_letters_gone: m.counters(
-                "dead_letters_removed_total",
-                "Dead letters that are gone: redelivered, forgotten, too old, or too many",
-                "cause",
-            )?,
+            ends: Ends::new(&m)?,
             in_flight: m.gauge("attempts_in_flight_count", "Attempts under way")?,
             commits: m.latency("commit_seconds", "Duration of commits", "sub_topology")?,
             produced_bytes: m.counters(
@@ -198,10 +197,6 @@ impl Metrics {
 
     pub(crate) fn dead_letter(&self, reason: &str) {
         self.dead_letters.with_label_values(&[reason]).inc();
-    }
-
-    pub(crate) fn dead_letter_gone(&self, cause: &str) {
-        self.dead_letters_gone.with_label_values(&[cause]).inc();
     }
 
     pub(crate) fn committed(&self, sub_topology: &str, took_ms: u64, bytes: usize) {

@@ -22,7 +22,9 @@ pub enum Topic {
     Attempts,
     /// Jobs that ended without delivery.
     DeadLetters,
-    /// What the API wishes of the registry.
+    /// Since when subscriptions' attempts fail.
+    Failures,
+    /// What is wished of the registry.
     SubscriptionChanges,
     /// What the registry answered.
     SubscriptionReplies,
@@ -131,6 +133,7 @@ impl Topic {
             Self::Deliveries,
             Self::Attempts,
             Self::DeadLetters,
+            Self::Failures,
             Self::SubscriptionChanges,
             Self::SubscriptionReplies,
             Self::Subscriptions,
@@ -161,6 +164,7 @@ impl Topic {
             Self::Instances => 10,
             Self::Salts => 11,
             Self::Retry(tier) => 11 + usize::from(tier),
+            Self::Failures => 24,
             Self::Holds => 26,
             Self::Pull => 27,
             Self::Cursors => 28,
@@ -179,9 +183,12 @@ impl Topic {
         match self {
             Self::IngestRepartition | Self::SubscriptionChanges => Kind::Queue,
             Self::Deliveries | Self::Pull => Kind::SharedLog,
-            Self::Dedup | Self::Retry(_) | Self::Attempts | Self::DeadLetters | Self::Cursors => {
-                Kind::Own
-            }
+            Self::Dedup
+            | Self::Retry(_)
+            | Self::Attempts
+            | Self::DeadLetters
+            | Self::Failures
+            | Self::Cursors => Kind::Own,
             Self::Inbox
             | Self::Quarantine
             | Self::SubscriptionReplies
@@ -219,6 +226,7 @@ impl Topic {
             Self::IngestRepartition | Self::SubscriptionChanges => Cleanup::Keep,
             Self::Deliveries
             | Self::Retry(_)
+            | Self::Failures
             | Self::Subscriptions
             | Self::Instances
             | Self::Salts
@@ -273,6 +281,7 @@ impl fmt::Display for Topic {
             Self::Retry(tier) => return write!(f, "retry-{tier:02}"),
             Self::Attempts => "attempts",
             Self::DeadLetters => "dead-letters",
+            Self::Failures => "failures",
             Self::SubscriptionChanges => "subscription-changes",
             Self::SubscriptionReplies => "subscription-replies",
             Self::Subscriptions => "subscriptions",
