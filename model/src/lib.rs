@@ -15,6 +15,7 @@ pub mod headers;
 pub mod hex;
 pub mod hold;
 pub mod id;
+pub mod idempotency;
 pub mod internal;
 pub mod job;
 pub mod json;

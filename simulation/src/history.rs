@@ -262,7 +262,8 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         | Topic::Salts
         | Topic::Pull
         | Topic::Cursors
-        | Topic::Holds => None,
+        | Topic::Holds
+        | Topic::Idempotency => None,
     }
 }
 

@@ -11,6 +11,7 @@ pub mod dead_letter;
 pub mod dedup;
 pub mod due;
 pub mod failure_span;
+pub mod idempotency;
 pub mod job;
 pub mod pull_cursor;
 pub mod pull_entry;
@@ -60,6 +61,8 @@ pub enum Family {
     PullHead = 21,
     /// [`pull_cursor`]: how far each pull subscription was read.
     PullCursor = 22,
+    /// [`idempotency`]: the registry's idempotency keys.
+    Idempotency = 29,
 }
 
 /// What `decode` makes of the first key of a range; `None` for an empty one. One seek.
@@ -98,6 +101,7 @@ mod tests {
             (Family::PullEntry, 20),
             (Family::PullHead, 21),
             (Family::PullCursor, 22),
+            (Family::Idempotency, 29),
         ];
         for (family, number) in pinned {
             assert_eq!(family as u8, number, "{family:?} was renumbered: old stores are misread");

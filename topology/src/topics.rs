@@ -40,6 +40,8 @@ pub enum Topic {
     Pull,
     /// How far pull subscriptions were read.
     Cursors,
+    /// Idempotency keys and the answers kept under them.
+    Idempotency,
 }
 
 /// How many retry tiers there are: one for each back-off step but the first.
@@ -101,6 +103,8 @@ const REPLY_HOURS: u64 = 1;
 /// Attempts that a restore reads of each partition: enough for the last ones of its subscriptions,
 /// and a matter of a second however long the log is.
 const ATTEMPTS_TAIL: i64 = 20_000;
+/// Hours that an idempotency key's last record is kept: longer than the key counts.
+const IDEMPOTENCY_HOURS: u64 = 36;
 /// Room beside a payload for headers and framing, bytes.
 const RECORD_OVERHEAD_BYTES: usize = 1024 * 1024;
 /// The least `max.message.bytes` of an internal topic: larger than what brokers let producers
@@ -142,6 +146,7 @@ impl Topic {
             Self::Holds,
             Self::Pull,
             Self::Cursors,
+            Self::Idempotency,
         ]
         .into_iter()
         .chain(retries)
@@ -168,6 +173,7 @@ impl Topic {
             Self::Holds => 26,
             Self::Pull => 27,
             Self::Cursors => 28,
+            Self::Idempotency => 29,
         }
     }
 
@@ -188,7 +194,8 @@ impl Topic {
             | Self::Attempts
             | Self::DeadLetters
             | Self::Failures
-            | Self::Cursors => Kind::Own,
+            | Self::Cursors
+            | Self::Idempotency => Kind::Own,
             Self::Inbox
             | Self::Quarantine
             | Self::SubscriptionReplies
@@ -239,6 +246,7 @@ impl Topic {
             Self::Attempts => Cleanup::Delete(settings.attempts_hours),
             Self::DeadLetters => Cleanup::CompactAndDelete(settings.dead_letter_hours),
             Self::SubscriptionReplies => Cleanup::Delete(REPLY_HOURS),
+            Self::Idempotency => Cleanup::CompactAndDelete(IDEMPOTENCY_HOURS),
         }
     }
 
@@ -290,6 +298,7 @@ impl fmt::Display for Topic {
             Self::Holds => "holds",
             Self::Pull => "pull",
             Self::Cursors => "cursors",
+            Self::Idempotency => "idempotency",
         })
     }
 }

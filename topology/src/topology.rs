@@ -68,9 +68,14 @@ pub fn registry() -> SubTopology {
     SubTopology {
         name: "registry",
         source: Source::Internal(Topic::SubscriptionChanges),
-        restores: vec![Topic::Subscriptions],
+        restores: vec![Topic::Subscriptions, Topic::Idempotency],
         resume: Resume::Committed,
-        writes: vec![Topic::Subscriptions, Topic::SubscriptionReplies, Topic::Instances],
+        writes: vec![
+            Topic::Subscriptions,
+            Topic::Idempotency,
+            Topic::SubscriptionReplies,
+            Topic::Instances,
+        ],
     }
 }
 
