@@ -387,6 +387,7 @@ impl Harness {
                 metrics: Metrics::new(prometheus::Registry::new()).unwrap(),
                 request_timeout,
             }),
+            operator: crate::OperatorPorts::default(),
             tokens: tokens(),
             pull: hub.clone(),
             reads: Buckets::new(ReadRate::default()),

@@ -24,14 +24,23 @@ pub(crate) enum Role {
     Pull,
     /// Decides changes of subscriptions.
     Registry,
+    /// Lists the producers' dead letters.
+    Dlq,
     /// Answers HTTP.
     Api,
 }
 
 impl Role {
     /// All of them, in the order of a record's life.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Ingest, Self::Match, Self::Delivery, Self::Pull, Self::Registry, Self::Api];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Ingest,
+        Self::Match,
+        Self::Delivery,
+        Self::Pull,
+        Self::Registry,
+        Self::Dlq,
+        Self::Api,
+    ];
 
     /// As it is written.
     pub(crate) fn name(self) -> &'static str {
@@ -41,6 +50,7 @@ impl Role {
             Self::Delivery => "delivery",
             Self::Pull => "pull",
             Self::Registry => "registry",
+            Self::Dlq => "dlq",
             Self::Api => "api",
         }
     }
