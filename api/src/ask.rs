@@ -46,7 +46,10 @@ async fn answer(
 
 /// Whether asking again does no harm.
 fn is_read(question: &Question) -> bool {
-    !matches!(question, Question::Redeliver { .. } | Question::Forget { .. })
+    !matches!(
+        question,
+        Question::Redeliver { .. } | Question::Replay { .. } | Question::Forget { .. }
+    )
 }
 
 /// Asks the task of a partition, here or where it runs.

@@ -162,9 +162,20 @@ impl Inbound {
         Self { patience: Duration::ZERO, ..self.clone() }
     }
 
+    /// The headers that travel with it.
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
     /// What logs and records call the caller's token.
     pub(crate) fn token(&self) -> &str {
         &self.principal.token
+    }
+
+    /// The same request, whose answer is an acknowledgement: it is not repeated unseen.
+    #[must_use]
+    pub(crate) fn acknowledging(self) -> Self {
+        Self { safe: false, ..self }
     }
 
     /// How long its handler has.

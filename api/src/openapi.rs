@@ -7,6 +7,7 @@
 //! table.
 
 mod admin;
+mod events;
 mod process;
 pub(crate) mod schemas;
 mod subscriptions;

@@ -69,6 +69,12 @@ codes! {
     DestinationChanged CONFLICT "destination_changed"
         "The destination changed while it was verified"
         "Read the subscription and verify again; the result did not count."
+    PullSubscription CONFLICT "pull_subscription"
+        "The subscription is read, not delivered: it has no destination"
+        "Read it with `GET /v1/events`."
+    NotAPullSubscription CONFLICT "not_a_pull_subscription"
+        "The subscription is delivered to a destination and cannot be read"
+        "Read a subscription whose sink is of the type `pull`."
     TooManySubscriptions CONFLICT "too_many_subscriptions"
         "The tenant has as many subscriptions as it may"
         "Delete one that is not needed, or ask the operator for a higher limit."
@@ -90,6 +96,12 @@ codes! {
     PreconditionFailed PRECONDITION_FAILED "precondition_failed"
         "The subscription does not have this version"
         "Read it again, look at what changed, and send the new ETag in `If-Match`."
+    ReplayRunning CONFLICT "replay_running"
+        "A replay of this subscription runs"
+        "Wait for its end; `GET …/replay` shows how far it is."
+    NotEnabled CONFLICT "not_enabled"
+        "The subscription takes no jobs"
+        "Enable it first, or replay to another one. A pull subscription is read, not replayed."
     BodyTooLarge PAYLOAD_TOO_LARGE "body_too_large"
         "The body is larger than allowed"
         "`detail` says how large a body may be."
@@ -120,6 +132,15 @@ codes! {
     Unreadable SERVICE_UNAVAILABLE "unreadable"
         "The log could not be read"
         "Repeat it after `Retry-After`: Kafka is away, or too many are reading at once."
+    RateLimited TOO_MANY_REQUESTS "rate_limited"
+        "Too many reads"
+        "Repeat it after `Retry-After`; larger pages need fewer reads."
+    ReadFailed SERVICE_UNAVAILABLE "read_failed"
+        "The read could not be committed"
+        "Nothing moved. Repeat it after `Retry-After`."
+    ReadUndecided SERVICE_UNAVAILABLE "read_undecided"
+        "Whether the read was committed is not known"
+        "Repeat it with `after` set to the last `seq` that you have processed."
     NoOwner SERVICE_UNAVAILABLE "no_owner"
         "The part of the hub that has this is moving between instances"
         "Nothing happened. Repeat it after `Retry-After`; it may take as long as a session."
@@ -154,6 +175,7 @@ impl Code {
     pub(crate) const fn retry_after_s(self) -> Option<u64> {
         match self {
             Self::Unavailable => Some(5),
+            Self::ReadFailed => Some(1),
             Self::NoOwner | Self::Unreadable => Some(2),
             Self::IdempotencyInProgress => Some(1),
             // As with a delivery that the hub itself could not attempt (contract section 4).
@@ -450,6 +472,7 @@ mod tests {
                 Code::NoOwner,
                 Code::CannotProbe,
                 Code::IdempotencyInProgress,
+                Code::ReadFailed,
             ];
             assert_eq!(says, safe.contains(&code), "{code:?}");
         }

@@ -22,6 +22,7 @@ mod admin;
 mod open;
 mod operator;
 mod process;
+mod pull;
 mod tenant;
 
 /// Who may use a route.
@@ -91,10 +92,15 @@ impl Route {
 /// Every route. A resource adds its own list, in a file of its own.
 #[must_use]
 pub fn routes() -> Vec<Route> {
-    [open::routes(), tenant::routes(), operator::routes(), admin::routes(), process::routes()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let lists = [
+        open::routes(),
+        tenant::routes(),
+        pull::routes(),
+        operator::routes(),
+        admin::routes(),
+        process::routes(),
+    ];
+    lists.into_iter().flatten().collect()
 }
 
 /// The API as a service.

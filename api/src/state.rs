@@ -8,7 +8,7 @@ use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::id::{SubscriptionId, uuid_v7};
 use streaming_hub_model::overview::Overview;
 use streaming_hub_model::ports::{
-    Changes, Clock, Deliveries, Entropy, Holding, ProducerDeadLetters, Readiness,
+    Changes, Clock, Deliveries, Entropy, Holding, ProducerDeadLetters, PullLogs, Readiness,
     SubscriptionTable, Unavailable,
 };
 use streaming_hub_model::secret::Keyring;
@@ -23,6 +23,8 @@ use crate::forward::Cluster;
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
+use crate::rate::Buckets;
+use crate::replay::Replays;
 
 /// What answers on every instance, whatever its roles: its health, its numbers, and the exchange
 /// around each request.
@@ -71,10 +73,16 @@ pub struct Api {
     pub stored: Arc<dyn StoredLogs>,
     /// What runs where.
     pub overview: Arc<dyn Overview>,
+    /// Replays that run here.
+    pub replays: Replays,
     /// After how many hours the last copy of an event is gone from every log.
     pub retention_hours: u64,
     /// The way to other instances; `None` where no cluster key is configured.
     pub cluster: Option<Cluster>,
+    /// The logs of pull subscriptions whose tasks run here.
+    pub pull: Arc<dyn PullLogs>,
+    /// How often tenants may read pull subscriptions here.
+    pub reads: Buckets,
     /// How much a caller may ask for.
     pub limits: Limits,
 }

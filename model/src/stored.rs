@@ -109,6 +109,9 @@ pub trait StoredLogs: Send + Sync {
     /// How many partitions each has.
     fn partitions(&self) -> i32;
 
+    /// The partitions that a tenant's events lie in.
+    fn of_tenant(&self, tenant: &str) -> Vec<i32>;
+
     /// Carries out one read.
     fn read(&self, query: Query) -> SinkFuture<'_, Result<Found, Unreadable>>;
 }

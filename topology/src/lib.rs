@@ -15,6 +15,7 @@ pub mod kafka;
 pub mod metrics;
 pub mod overview;
 pub mod processors;
+pub mod pull;
 pub mod reader;
 pub mod recorder;
 pub mod runtime;

@@ -11,6 +11,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaResult;
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
+use streaming_hub_model::routing;
 use streaming_hub_model::sink::SinkFuture;
 use streaming_hub_model::stored::{
     Found, Log, Look, Query, Start, StoredLogs, StoredRecord, Unreadable,
@@ -20,6 +21,7 @@ use tokio::sync::Semaphore;
 use crate::clock::Watch;
 use crate::kafka::error::Error;
 use crate::kafka::{ffi, offsets};
+use crate::salting::Salting;
 use crate::shared::Shared;
 use crate::topics::Topic;
 
@@ -35,20 +37,29 @@ const QUEUE_KBYTES: &str = "8192";
 /// Reads stored records.
 pub struct StoredReader {
     shared: Arc<Shared>,
+    salting: Arc<Salting>,
     reads: Arc<Semaphore>,
 }
 
 impl StoredReader {
     /// A reader; it has no client until it reads.
     #[must_use]
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, reads: Arc::new(Semaphore::new(READS_MAX)) }
+    pub fn new(shared: Arc<Shared>, salting: Arc<Salting>) -> Self {
+        Self { shared, salting, reads: Arc::new(Semaphore::new(READS_MAX)) }
     }
 }
 
 impl StoredLogs for StoredReader {
     fn partitions(&self) -> i32 {
         self.shared.topics.partitions
+    }
+
+    fn of_tenant(&self, tenant: &str) -> Vec<i32> {
+        let partitions = self.shared.topics.partitions;
+        match self.salting.since(tenant) {
+            Some(_) => (0..partitions).collect(),
+            None => vec![routing::partition_for_tenant(tenant, partitions.unsigned_abs())],
+        }
     }
 
     fn read(&self, query: Query) -> SinkFuture<'_, Result<Found, Unreadable>> {

@@ -7,6 +7,7 @@ use super::schema_ref;
 use super::schemas::{Named, closed, object, timestamp};
 use crate::admin::dead_letters::{REDELIVERED_DEFAULT, REDELIVERED_MAX};
 use crate::admin::holds::{REASON_CHARS_MAX, SCOPES};
+use crate::replay::{RATE_DEFAULT, RATE_MAX};
 
 /// All of them.
 pub(super) fn schemas() -> Named {
@@ -81,7 +82,44 @@ fn attempts() -> Named {
         })),
         &["ce_id", "verdict", "searched", "partial"],
     );
-    vec![("Attempt", attempt), ("AttemptPage", page), ("Trace", trace)]
+    let mut replay = closed(
+        &json!({
+            "from": timestamp("Stored at or after this time."),
+            "to": {"type": ["string", "null"], "format": "date-time",
+                "description": "Stored before this time; now when it is not given."},
+            "event_types": {"type": ["array", "null"], "items": text(), "minItems": 1},
+            "rate_per_second": {"type": ["integer", "null"], "minimum": 1, "maximum": RATE_MAX,
+                "default": RATE_DEFAULT},
+            "dry_run": {"type": ["boolean", "null"], "default": false},
+        }),
+        &["from"],
+    );
+    replay["examples"] = json!([{"from": "2026-03-01T00:00:00Z", "dry_run": true}]);
+    let counted = object(
+        &json!({
+            "dry_run": {"type": "boolean"}, "count": count(),
+            "complete": {"type": "boolean", "description": "False: time ended before the log."},
+            "counted_to": {"type": ["string", "null"]},
+        }),
+        &["dry_run", "count", "complete"],
+    );
+    let progress = object(
+        &json!({
+            "id": text(), "state": {"type": "string", "enum": ["running", "done", "failed"]},
+            "started_at": timestamp("When it started."), "jobs": count(),
+            "replayed_to": timestamp("The time of the last event that became a job."),
+            "detail": text(),
+        }),
+        &["id", "state", "started_at", "jobs"],
+    );
+    vec![
+        ("Replay", replay),
+        ("ReplayCount", counted),
+        ("ReplayProgress", progress),
+        ("Attempt", attempt),
+        ("AttemptPage", page),
+        ("Trace", trace),
+    ]
 }
 
 fn dead_letters() -> Named {

@@ -12,7 +12,7 @@ use crate::admin::holds::SCOPES;
 use crate::admin::{attempts, dead_letters, erase, holds, quarantine, tasks};
 use crate::openapi::Operation;
 use crate::problem::Code;
-use crate::trace;
+use crate::{replay, trace};
 
 /// What is asked of a task may answer while it moves.
 const ASKS: [Code; 1] = [Code::NoOwner];
@@ -64,6 +64,35 @@ fn of_deliveries() -> Vec<Route> {
             "/admin/subscriptions/{id}/attempts",
             get(attempts::of_anyone),
             attempts("adminListAttempts", "List any subscription's last attempts, newest first"),
+        ),
+        Route::tenant(
+            Method::POST,
+            "/v1/subscriptions/{id}/replay",
+            post(replay::start),
+            Operation::new("replaySubscription", "Deliver stored events once more")
+                .about(
+                    "Those of the time span that the subscription wants as it stands, as new \
+                     jobs behind what waits. `dry_run` only counts them. It ends when the hub's \
+                     process does or the subscription moves, and is not resumed: its progress \
+                     says up to where it came.",
+                )
+                .body("Replay")
+                .answer(StatusCode::OK, "With `dry_run`: how many.", "ReplayCount")
+                .answer(StatusCode::ACCEPTED, "It runs.", "ReplayProgress")
+                .problems(&[
+                    Code::NoOwner,
+                    Code::Unreadable,
+                    Code::ReplayRunning,
+                    Code::NotEnabled,
+                ]),
+        ),
+        Route::tenant(
+            Method::GET,
+            "/v1/subscriptions/{id}/replay",
+            get(replay::read),
+            Operation::new("readReplay", "How far a subscription's last replay is")
+                .answer(StatusCode::OK, "Of the last one that its owner knows.", "ReplayProgress")
+                .problems(&ASKS),
         ),
         Route::tenant(
             Method::GET,

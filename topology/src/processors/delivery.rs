@@ -16,6 +16,7 @@ pub mod outcome;
 pub mod places;
 pub mod questions;
 pub mod redelivery;
+mod replay;
 pub mod slots;
 
 use std::collections::HashMap;
