@@ -2,6 +2,7 @@
 //! envelopes and verdicts, subscriptions and their changes, jobs, back-off, signatures.
 
 pub mod attempt;
+pub mod breaker;
 pub mod change;
 pub mod destination;
 pub mod envelope;
@@ -10,6 +11,7 @@ pub mod event_key;
 pub mod follow;
 pub mod headers;
 pub mod hex;
+pub mod hold;
 pub mod id;
 pub mod internal;
 pub mod job;

@@ -390,10 +390,15 @@ impl Clients for SimClients<'_> {
 /// Names of the internal topics by their number.
 #[must_use]
 pub fn topic_names(application: &str) -> Rc<Vec<Arc<str>>> {
-    let mut names: Vec<(usize, Arc<str>)> =
-        Topic::all().map(|topic| (topic.index(), topic.name(application).into())).collect();
-    names.sort_unstable();
-    Rc::new(names.into_iter().map(|(_, name)| name).collect())
+    let mut names: Vec<Arc<str>> = Vec::new();
+    for topic in Topic::all() {
+        if names.len() <= topic.index() {
+            // Numbers without a topic have no name.
+            names.resize(topic.index() + 1, "".into());
+        }
+        names[topic.index()] = topic.name(application).into();
+    }
+    Rc::new(names)
 }
 
 /// A cell that counts.

@@ -3,6 +3,7 @@
 
 use streaming_hub_model::registry::Limits;
 use streaming_hub_model::retry::RetrySchedule;
+use streaming_hub_topology::processors::delivery::backlog::Bounds;
 use streaming_hub_topology::shared::CommitSettings;
 use streaming_hub_topology::topics::TopicSettings;
 
@@ -103,6 +104,12 @@ impl Shape {
     pub fn schedule() -> RetrySchedule {
         // These steps are legal.
         RetrySchedule::new(vec![0, 500, 3_000, 20_000]).unwrap_or_default()
+    }
+
+    /// How much may wait: more than a run ever has.
+    #[must_use]
+    pub fn bounds() -> Bounds {
+        Bounds { age_ms_max: 5 * 24 * 3_600_000, jobs_max: 1_000_000, bytes_max: 1 << 30 }
     }
 
     /// Limits of the registry.

@@ -6,6 +6,7 @@
 //! Each family has its file with the layout of key and value, its encoding and its decoding side
 //! by side. Numbers in keys are big-endian and unsigned, since scans rely on byte order.
 
+pub mod backlog;
 pub mod dedup;
 pub mod due;
 pub mod job;
@@ -38,6 +39,8 @@ pub enum Family {
     Subscription = 5,
     /// [`tenant_subscription`]: which subscriptions a tenant has.
     TenantSubscription = 6,
+    /// [`backlog`]: how much waits for each subscription.
+    Backlog = 12,
 }
 
 /// What `decode` makes of the first key of a range; `None` for an empty one. One seek.
@@ -68,6 +71,7 @@ mod tests {
             (Family::Due, 4),
             (Family::Subscription, 5),
             (Family::TenantSubscription, 6),
+            (Family::Backlog, 12),
         ];
         for (family, number) in pinned {
             assert_eq!(family as u8, number, "{family:?} was renumbered: old stores are misread");

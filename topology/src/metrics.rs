@@ -1,9 +1,13 @@
 //! The counters of this crate. Labels are bounded: a sub-topology, a verdict, a reason, an error
 //! class; never a tenant, a URL or an id.
 
+mod waiting;
+
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
+
+use self::waiting::Waiting;
 
 /// Typed access to the counters.
 pub struct Metrics {
@@ -19,6 +23,8 @@ pub struct Metrics {
     delivered: IntCounter,
     dead_letters: IntCounterVec,
     in_flight: IntGauge,
+    /// What waits to be delivered, and why.
+    pub(crate) waiting: Waiting,
     commits: HistogramVec,
     produced_bytes: IntCounterVec,
     aborts: IntCounterVec,
@@ -68,6 +74,30 @@ impl Maker<'_> {
         Ok(metric)
     }
 
+    fn counters_by(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> prometheus::Result<IntCounterVec> {
+        let opts = Opts::new(format!("streaming_hub_{name}"), help);
+        let metric = IntCounterVec::new(opts, labels)?;
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    fn gauges_by(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> prometheus::Result<IntGaugeVec> {
+        let opts = Opts::new(format!("streaming_hub_{name}"), help);
+        let metric = IntGaugeVec::new(opts, labels)?;
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
     fn latency(&self, name: &str, help: &str, label: &str) -> prometheus::Result<HistogramVec> {
         let opts =
             HistogramOpts::new(format!("streaming_hub_{name}"), help).buckets(LATENCY.to_vec());
@@ -101,6 +131,7 @@ impl Metrics {
             delivered: m.counter("deliveries_total", "Jobs delivered")?,
             dead_letters: m.counters("dead_letters_total", "Jobs dead-lettered", "reason")?,
             in_flight: m.gauge("attempts_in_flight_count", "Attempts under way")?,
+            waiting: Waiting::new(&m)?,
             commits: m.latency("commit_seconds", "Duration of commits", "sub_topology")?,
             produced_bytes: m.counters(
                 "produced_bytes_total",

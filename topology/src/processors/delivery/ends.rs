@@ -26,6 +26,10 @@ pub enum EndReason {
     Exhausted,
     /// The event itself can never be delivered there; the class says why.
     Terminal(ErrorClass),
+    /// It waited longer than a job may.
+    Expired,
+    /// More waited for its subscription than may, and it was the oldest.
+    BacklogFull,
     /// Its subscription was deleted.
     SubscriptionDeleted,
     /// Its subscription was disabled.
@@ -39,6 +43,8 @@ impl EndReason {
         match self {
             Self::Exhausted => "exhausted",
             Self::Terminal(class) => class.as_str(),
+            Self::Expired => "expired",
+            Self::BacklogFull => "backlog_full",
             Self::SubscriptionDeleted => "subscription_deleted",
             Self::SubscriptionDisabled => "subscription_disabled",
         }
