@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use prometheus::Registry as Metrics;
 use streaming_hub_api::{Api, Limits, Operations, Tokens};
-use streaming_hub_model::ports::{Clock, Entropy, Readiness};
+use streaming_hub_model::ports::{Clock, Deliveries, Entropy, Readiness};
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
 use streaming_hub_sinks::Sinks;
@@ -32,7 +32,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Role};
 use crate::instance::Instance;
-use crate::{settings, threads};
+use crate::settings;
+use crate::threads::{self, Started};
 
 /// How often queues are trimmed below what was consumed.
 const TRIM: Duration = Duration::from_secs(30);
@@ -94,9 +95,9 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     let outside = Outside { watermarks, owners, watchdog };
     let parts = Parts { shared, views, sink, stop, outside };
     follow(&parts)?;
-    let running = threads::start(config, &parts)?;
+    let Started { running, deliveries } = threads::start(config, &parts)?;
     let ready = Arc::new(Ready::new(&parts));
-    let (drained, server) = serve(config, &parts, keyring, (&ready, metrics)).await?;
+    let (drained, server) = serve(config, &parts, (keyring, deliveries), (&ready, metrics)).await?;
     trim(administrator, &parts);
     let ended = supervise(&running).await;
     ready.stopping.store(true, Ordering::Relaxed);
@@ -206,7 +207,7 @@ type Server = tokio::task::JoinHandle<std::io::Result<()>>;
 async fn serve(
     config: &Config,
     parts: &Parts,
-    keyring: Option<Arc<Keyring>>,
+    (keyring, deliveries): (Option<Arc<Keyring>>, Arc<dyn Deliveries>),
     (ready, metrics): (&Arc<Ready>, Metrics),
 ) -> anyhow::Result<(tokio::sync::oneshot::Sender<()>, Server)> {
     let listener = TcpListener::bind(config.api.listen)
@@ -231,10 +232,12 @@ async fn serve(
                     topics: shared.topics.clone(),
                 }),
                 changes: Arc::new(changes),
+                deliveries,
                 sink: Arc::clone(sink),
                 keyring,
                 operations,
                 tokens: Tokens::new(&settings::tokens(config)?)?,
+                cluster: settings::cluster(config, &parts.shared.instance)?,
                 limits: Limits {
                     event_types_max: config.api.event_types_per_subscription,
                     ..Limits::default()

@@ -13,7 +13,10 @@ mod body;
 mod draft;
 mod exchange;
 mod fields;
+#[allow(dead_code, reason = "the next routes ask tasks through it")]
+mod forward;
 mod metrics;
+pub mod openapi;
 mod operations;
 mod problem;
 mod query;
@@ -28,7 +31,9 @@ mod view;
 mod testing;
 
 pub use auth::{Role, TokenConfig, Tokens};
+pub use forward::{Cluster, Error as ClusterError};
 pub use metrics::Metrics;
+pub use problem::markdown as problems_markdown;
 pub use routes::{Access, Route, operations_router, router, routes};
 pub use server::serve;
 pub use state::{Api, Limits, Operations};

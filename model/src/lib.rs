@@ -4,6 +4,8 @@
 pub mod attempt;
 pub mod breaker;
 pub mod change;
+pub mod dead_letter;
+pub mod delivery_calls;
 pub mod destination;
 pub mod envelope;
 pub mod event;
@@ -15,6 +17,7 @@ pub mod hold;
 pub mod id;
 pub mod internal;
 pub mod job;
+pub mod peer;
 pub mod ports;
 pub mod reason;
 pub mod registry;

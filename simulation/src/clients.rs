@@ -387,15 +387,12 @@ impl Clients for SimClients<'_> {
     }
 }
 
-/// Names of the internal topics by their number.
+/// Names of the internal topics by their number; a number that no topic has is an empty name.
 #[must_use]
 pub fn topic_names(application: &str) -> Rc<Vec<Arc<str>>> {
-    let mut names: Vec<Arc<str>> = Vec::new();
+    let count = Topic::all().map(Topic::index).max().map_or(0, |last| last + 1);
+    let mut names: Vec<Arc<str>> = vec![Arc::from(""); count];
     for topic in Topic::all() {
-        if names.len() <= topic.index() {
-            // Numbers without a topic have no name.
-            names.resize(topic.index() + 1, "".into());
-        }
         names[topic.index()] = topic.name(application).into();
     }
     Rc::new(names)

@@ -24,7 +24,9 @@ use streaming_hub_topology::metrics::Metrics;
 use streaming_hub_topology::processors::delivery::backlog::Bounds;
 use streaming_hub_topology::processors::delivery::gates::GateSettings;
 use streaming_hub_topology::processors::delivery::slots::Slots;
-use streaming_hub_topology::processors::delivery::{Delivery, DeliverySettings, Order, Returned};
+use streaming_hub_topology::processors::delivery::{
+    Delivery, DeliverySettings, Message, Order, Retention, Returned,
+};
 use streaming_hub_topology::processors::ingest::{Ingest, IngestSettings};
 use streaming_hub_topology::processors::matching::{Match, MatchSettings};
 use streaming_hub_topology::processors::registry::Registry;
@@ -98,7 +100,7 @@ pub struct Process<'a> {
     /// Its calls.
     pub destinations: RefCell<Calls>,
     orders: mpsc::Receiver<(Address, Order)>,
-    mailbox: Mailbox<Returned>,
+    mailbox: Mailbox<Message>,
 }
 
 impl Process<'_> {
@@ -109,7 +111,7 @@ impl Process<'_> {
 
     /// Hands an outcome to its task.
     pub fn answer(&self, address: Address, returned: Returned) {
-        self.mailbox.send(address, returned);
+        self.mailbox.send(address, Message::Returned(returned));
     }
 }
 
@@ -288,7 +290,7 @@ impl<'a> Maker<'_, 'a> {
     fn delivery(
         &self,
         orders: mpsc::Sender<(Address, Order)>,
-    ) -> (SimThread<'a, Observed<Delivery>>, Mailbox<Returned>) {
+    ) -> (SimThread<'a, Observed<Delivery>>, Mailbox<Message>) {
         let settings = Arc::new(DeliverySettings {
             table: Arc::clone(&self.told),
             slots: Arc::clone(&self.slots),
@@ -303,6 +305,7 @@ impl<'a> Maker<'_, 'a> {
             },
             bounds: self.settings.bounds,
             partitions: self.settings.topics.partitions,
+            retention: Retention::default(),
             metrics: Arc::clone(&self.settings.metrics),
         });
         let make = move |p| Delivery::new(Arc::clone(&settings), p);

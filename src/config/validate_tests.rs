@@ -136,12 +136,19 @@ fn time_outs_stand_in_their_order() {
             "a quarter of runtime.transaction_timeout_ms",
         ),
         (&["webhook.connect_timeout_ms=10001"], "webhook.connect_timeout_ms", "webhook.timeout_ms"),
-        (&["webhook.timeout_ms=30000"], "webhook.timeout_ms", "less than api.request_timeout_ms"),
+        (
+            &["webhook.timeout_ms=30000", "delivery.lease_ms=34000"],
+            "webhook.timeout_ms",
+            "less than api.request_timeout_ms",
+        ),
+        (&["webhook.timeout_ms=11001"], "webhook.timeout_ms", "delivery.lease_ms less 4 s"),
+        (&["breaker.open_ms=600001"], "breaker.open_ms", "breaker.open_ms_max"),
     ];
     for (assignments, key, other) in cases {
         assert_refused(assignments, key, other);
     }
-    assert_eq!(problems(&["webhook.timeout_ms=30000", "roles=delivery"]), []);
+    let alone = ["webhook.timeout_ms=30000", "delivery.lease_ms=34000", "roles=delivery"];
+    assert_eq!(problems(&alone), []);
     let equal = ["runtime.heartbeat_interval_ms=3333", "runtime.transaction_timeout_ms=30000"];
     assert_eq!(problems(&equal), []);
 }
@@ -256,4 +263,16 @@ fn tokens_are_checked_part_by_part() {
 fn a_log_filter_parses() {
     assert_refused(&["log.filter=a=b=c"], "log.filter", "is no filter");
     assert_eq!(problems(&["log.filter=info,streaming_hub_sinks=debug"]), []);
+}
+
+#[test]
+fn a_cluster_has_a_long_key_and_names_its_hosts() {
+    let key = format!("cluster.key={}", "k".repeat(32));
+    assert_eq!(problems(&[&key, "cluster.hosts=hub-a,*.hub.svc,10.0.0.0/8,::1"]), []);
+    assert_refused(&[&key], "cluster.hosts", "is empty");
+    assert_refused(&["cluster.hosts=hub-a"], "cluster.hosts", "without a key");
+    assert_refused(&[&key, "cluster.hosts=http://hub-a"], "cluster.hosts", "http://hub-a");
+    assert_refused(&["cluster.key=short", "cluster.hosts=a"], "cluster.key", "too short");
+    assert_refused(&[&key, "cluster.key_file=/none"], "cluster.key", "cluster.key_file");
+    assert_refused(&["cluster.key_file=/none"], "cluster.key_file", "cannot be read");
 }

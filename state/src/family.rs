@@ -6,7 +6,9 @@
 //! Each family has its file with the layout of key and value, its encoding and its decoding side
 //! by side. Numbers in keys are big-endian and unsigned, since scans rely on byte order.
 
+pub mod attempt_line;
 pub mod backlog;
+pub mod dead_letter;
 pub mod dedup;
 pub mod due;
 pub mod job;
@@ -39,6 +41,14 @@ pub enum Family {
     Subscription = 5,
     /// [`tenant_subscription`]: which subscriptions a tenant has.
     TenantSubscription = 6,
+    /// [`dead_letter`]: jobs that ended without delivery.
+    DeadLetter = 7,
+    /// [`dead_letter`]: the same by subscription and time.
+    DeadLetterListed = 8,
+    /// [`dead_letter`]: how many each subscription has.
+    DeadLetterCount = 9,
+    /// [`attempt_line`]: the last attempts of each subscription.
+    AttemptLine = 10,
     /// [`backlog`]: how much waits for each subscription.
     Backlog = 12,
 }
@@ -71,6 +81,10 @@ mod tests {
             (Family::Due, 4),
             (Family::Subscription, 5),
             (Family::TenantSubscription, 6),
+            (Family::DeadLetter, 7),
+            (Family::DeadLetterListed, 8),
+            (Family::DeadLetterCount, 9),
+            (Family::AttemptLine, 10),
             (Family::Backlog, 12),
         ];
         for (family, number) in pinned {

@@ -9,14 +9,14 @@ use streaming_hub_model::sink::Sink;
 use tokio::runtime::Handle;
 
 use crate::metrics::Metrics;
-use crate::processors::delivery::{Order, Returned};
+use crate::processors::delivery::{Message, Order, Returned};
 use crate::runtime::mailbox::{Address, Mailbox};
 
 /// Carries out orders.
 pub struct Dispatcher {
     runtime: Handle,
     sink: Arc<dyn Sink>,
-    mailbox: Mailbox<Returned>,
+    mailbox: Mailbox<Message>,
     metrics: Arc<Metrics>,
     lease: Duration,
 }
@@ -28,7 +28,7 @@ impl Dispatcher {
     pub fn new(
         runtime: Handle,
         sink: Arc<dyn Sink>,
-        (mailbox, metrics): (Mailbox<Returned>, Arc<Metrics>),
+        (mailbox, metrics): (Mailbox<Message>, Arc<Metrics>),
         lease: Duration,
     ) -> Self {
         Self { runtime, sink, mailbox, metrics, lease }
@@ -62,7 +62,8 @@ impl Dispatcher {
             // The slot first: the task that hears of the outcome may claim it at once.
             drop(slot);
             metrics.attempt_ended(kind, label(&outcome), outcome.duration_ms);
-            mailbox.send(address, Returned { job, delivery_id, started, outcome });
+            let returned = Returned { job, delivery_id, started, outcome };
+            mailbox.send(address, Message::Returned(returned));
         });
     }
 }

@@ -72,7 +72,7 @@ pub struct Views {
     pub owners: Arc<Owners>,
     /// Which tenants are salted.
     pub salting: Arc<Salting>,
-    /// What is not to be attempted.
+    /// What operators hold.
     pub holds: Arc<Holds>,
     /// Whose breakers are open.
     pub destinations: Arc<Destinations>,

@@ -5,6 +5,7 @@
 pub mod calls;
 pub mod changes;
 pub mod clock;
+pub mod deliveries;
 pub mod destinations;
 pub mod dispatcher;
 pub mod follower;
@@ -14,6 +15,7 @@ pub mod kafka;
 pub mod metrics;
 pub mod processors;
 pub mod recent;
+pub mod recorder;
 pub mod runtime;
 pub mod salting;
 pub mod shared;

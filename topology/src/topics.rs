@@ -34,7 +34,7 @@ pub enum Topic {
     Salts,
     /// Destinations whose breakers are open.
     Destinations,
-    /// What an operator wants not to be attempted.
+    /// What operators hold.
     Holds,
 }
 
@@ -94,6 +94,9 @@ pub struct TopicSettings {
 const DEDUP_OUTAGE_HOURS: u64 = 72;
 /// Hours that registry replies are kept.
 const REPLY_HOURS: u64 = 1;
+/// Attempts that a restore reads of each partition: enough for the last ones of its subscriptions,
+/// and a matter of a second however long the log is.
+const ATTEMPTS_TAIL: i64 = 20_000;
 /// Room beside a payload for headers and framing, bytes.
 const RECORD_OVERHEAD_BYTES: usize = 1024 * 1024;
 /// The least `max.message.bytes` of an internal topic: larger than what brokers let producers
@@ -201,6 +204,13 @@ impl Topic {
             | Self::Holds => 1,
             _ => settings.partitions,
         }
+    }
+
+    /// Of a long log whose end is all that a store keeps: how many records before its end a
+    /// restore reads at the most. `None` for a log that is restored whole.
+    #[must_use]
+    pub fn restored_tail(self) -> Option<i64> {
+        (self == Self::Attempts).then_some(ATTEMPTS_TAIL)
     }
 
     fn cleanup(self, settings: &TopicSettings) -> Cleanup {

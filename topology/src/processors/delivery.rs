@@ -4,21 +4,28 @@
 //! recorded in one (I3, I4).
 //!
 //! Not here: how an attempt is made (`dispatcher`), where a job's entries lie (`places`), what
-//! follows from an outcome (`outcome`), and which jobs end without one (`ends`).
+//! follows from an outcome (`outcome`), which jobs end without one (`ends`), and what is answered
+//! to questions from outside (`questions`).
 
+pub mod attempt_log;
 pub mod backlog;
+pub mod dead_letters;
 pub mod ends;
 pub mod gates;
 pub mod lanes;
 pub mod outcome;
 mod overdue;
 pub mod places;
+pub mod questions;
+pub mod redelivery;
 pub mod slots;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use streaming_hub_model::attempt::{Attempt, Outcome};
+use streaming_hub_model::dead_letter::{self, EndReason};
+use streaming_hub_model::delivery_calls::Answer;
 use streaming_hub_model::event::Event;
 use streaming_hub_model::id::{JobId, SubscriptionId, uuid_v7};
 use streaming_hub_model::internal;
@@ -26,18 +33,20 @@ use streaming_hub_model::ports::Entropy;
 use streaming_hub_model::retry::RetrySchedule;
 use streaming_hub_model::subscription::{MAX_IN_FLIGHT_MAX, Ordering, Subscription};
 use streaming_hub_model::time::UnixMillis;
-use streaming_hub_state::State;
 use streaming_hub_state::family::{due, ready};
+use streaming_hub_state::{ExpiryRule, State};
 use uuid::Uuid;
 
+use self::attempt_log::AttemptLog;
 use self::backlog::Bounds;
-use self::ends::EndReason;
 use self::gates::{GateSettings, Gates, Look};
 use self::lanes::{Lanes, Turn};
 use self::outcome::Counted;
 use self::overdue::Watch;
 use self::places::StoredJob;
+use self::questions::Call;
 use self::slots::{Slot, Slots};
+use crate::calls::Reply;
 use crate::metrics::Metrics;
 use crate::recent::Changes;
 use crate::runtime::processor::{Error, Processor, Record, Step};
@@ -48,6 +57,10 @@ use crate::topics::Topic;
 const HUB_FAULT_MS: u64 = 30_000;
 /// After how long a task asks again whose tenants come after another task's, milliseconds.
 const ELSEWHERE_MS: u64 = 1;
+
+const MS_PER_DAY: u64 = 24 * 3_600_000;
+/// How often it is looked for what is too old, milliseconds.
+const LOOK_MS: u64 = 600_000;
 
 /// What all delivery tasks share.
 pub struct DeliverySettings {
@@ -65,8 +78,31 @@ pub struct DeliverySettings {
     pub retry_schedule: RetrySchedule,
     /// Partitions of the internal topics.
     pub partitions: i32,
+    /// How long and how much is kept.
+    pub retention: Retention,
     /// Counters.
     pub metrics: Arc<Metrics>,
+}
+
+/// How long and how much a delivery task keeps of what has ended (contract section 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Dead letters, milliseconds.
+    pub dead_letters_ms: u64,
+    /// Dead letters of one subscription; the oldest go first.
+    pub dead_letters_per_subscription: u64,
+    /// Lines of the attempt log, milliseconds.
+    pub attempts_ms: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            dead_letters_ms: 30 * MS_PER_DAY,
+            dead_letters_per_subscription: dead_letter::PER_SUBSCRIPTION,
+            attempts_ms: 7 * MS_PER_DAY,
+        }
+    }
 }
 
 /// An attempt to be made.
@@ -92,6 +128,15 @@ pub struct Returned {
     pub started: UnixMillis,
     /// What became of it.
     pub outcome: Outcome,
+}
+
+/// What reaches a delivery task from outside Kafka.
+#[derive(Debug, Clone)]
+pub enum Message {
+    /// An attempt returned.
+    Returned(Returned),
+    /// A question.
+    Call(Call),
 }
 
 /// A job with an attempt under way, or with an outcome that is not committed yet.
@@ -123,6 +168,12 @@ pub struct Delivery {
     ending: Vec<(StoredJob, EndReason)>,
     /// The source's position that the open transaction commits.
     position: u64,
+    attempt_log: AttemptLog,
+    /// Answers of the open transaction.
+    answers: Vec<(Reply<Answer>, Answer)>,
+    /// When it is looked next for what is too old, and whether that is now.
+    look_at: UnixMillis,
+    looks: bool,
     tally: Vec<Counted>,
 }
 
@@ -156,6 +207,10 @@ impl Delivery {
             recorded: Vec::new(),
             ending: Vec::new(),
             position: 0,
+            attempt_log: AttemptLog::new(),
+            answers: Vec::new(),
+            look_at: UnixMillis(0),
+            looks: false,
             tally: Vec::new(),
         }
     }
@@ -311,8 +366,12 @@ fn allowed(subscription: Option<&Subscription>) -> u16 {
 }
 
 impl Processor for Delivery {
-    type Message = Returned;
+    type Message = Message;
     type Action = Order;
+
+    fn expiry(&self) -> Vec<ExpiryRule> {
+        vec![self.attempt_log.expiry()]
+    }
 
     fn restore(
         &mut self,
@@ -320,8 +379,14 @@ impl Processor for Delivery {
         record: &Record<'_>,
         state: &mut State,
     ) -> Result<(), Error> {
-        let Some(place) = places::of_topic(topic) else { return Ok(()) };
+        if topic == Topic::Attempts {
+            return attempt_log::restore(record, state);
+        }
         let Some(job) = job_id(record) else { return Ok(()) };
+        if topic == Topic::DeadLetters {
+            return dead_letters::restore(job, record, state);
+        }
+        let Some(place) = places::of_topic(topic) else { return Ok(()) };
         places::remove(state, place, job)?;
         if record.value.is_some()
             && let Some(stored) = StoredJob::of_record(job, offset(record), record)?
@@ -368,16 +433,22 @@ impl Processor for Delivery {
         }
     }
 
-    fn message(&mut self, returned: &Returned, step: &mut Step<'_>) -> Result<(), Error> {
-        self.take_outcome(returned, step)
+    fn message(&mut self, message: &Message, step: &mut Step<'_>) -> Result<(), Error> {
+        match message {
+            Message::Returned(returned) => self.take_outcome(returned, step),
+            Message::Call(call) => self.answer(call, step),
+        }
     }
 
     fn wants_step(&self) -> bool {
-        self.has_to_end()
+        self.has_to_end() || self.looks
     }
 
-    /// Ends the jobs that are not attempted any more.
+    /// Ends the jobs that are not attempted any more, and what is too old.
     fn step(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        if self.looks {
+            self.looks = !self.age_letters(step)?;
+        }
         self.end_all(step)
     }
 
@@ -394,6 +465,11 @@ impl Processor for Delivery {
         actions: &mut Vec<Order>,
     ) -> Result<Option<UnixMillis>, Error> {
         self.look_around(now, state)?;
+        if self.look_at <= now {
+            self.look_at = now.plus(LOOK_MS);
+            self.looks = true;
+            self.attempt_log.keep_from(now, self.settings.retention.attempts_ms);
+        }
         let mut again = None;
         loop {
             let id = match self.lanes.next_turn() {
@@ -443,6 +519,9 @@ impl Processor for Delivery {
         }
         self.settled.retain(|_, offset| *offset >= self.position);
         self.ending.retain(|(job, _)| self.claimed.contains_key(&job.id));
+        for (reply, answer) in self.answers.drain(..) {
+            reply.send(answer);
+        }
         self.gates.published();
         self.watch.committed();
         for counted in self.tally.drain(..) {
@@ -458,6 +537,9 @@ impl Processor for Delivery {
             }
         }
         self.gates.unpublished();
+        // Questions come again.
+        self.answers.clear();
+        self.attempt_log.aborted();
         self.tally.clear();
     }
 

@@ -3,13 +3,14 @@
 //! took the newest in. How much waits is a count in the store, kept with every job that comes and
 //! goes (`places`), so that it is right after an abort and known at once after a restart.
 
+use streaming_hub_model::dead_letter::EndReason;
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_state::family::backlog;
 
+use super::Delivery;
 use super::outcome::{Counted, End, end_job};
 use super::places::StoredJob;
-use super::{Delivery, EndReason};
 use crate::runtime::processor::{Error, Step};
 
 /// How many jobs end when one comes in: more than one, so that a lowered bound is reached.
@@ -57,8 +58,8 @@ impl Delivery {
                 claimed.recorded = true;
             }
             self.recorded.push(oldest.id);
-            let end = End { reason: EndReason::BacklogFull, class: None, detail: "" };
-            end_job(&oldest, oldest.facts, &end, None, step)?;
+            let end = End { reason: EndReason::BacklogFull, failure: None };
+            end_job(&oldest, oldest.facts, &end, step)?;
             self.tally.push(Counted::Dead(EndReason::BacklogFull));
         }
         Ok(())

@@ -137,7 +137,7 @@ impl Gates {
         let mut destinations_seen = 0;
         // What stands there now is read gate by gate.
         let _ = gates.destinations.since(&mut destinations_seen);
-        let (mut table_seen, holds_seen) = (0, gates.holds.revision());
+        let (mut table_seen, holds_seen) = (0, gates.holds.changes());
         let _ = settings.table.since(&mut table_seen);
         Self {
             settings,
@@ -167,7 +167,7 @@ impl Gates {
 
     /// Whether holds changed since this was asked last.
     pub(super) fn holds_changed(&mut self) -> bool {
-        let revision = self.settings.gates.holds.revision();
+        let revision = self.settings.gates.holds.changes();
         std::mem::replace(&mut self.holds_seen, revision) != revision
     }
 
@@ -214,6 +214,12 @@ impl Gates {
         })
     }
 
+    fn held(&self, subscription: &Subscription, of: &DestinationOf) -> bool {
+        let holds = &self.settings.gates.holds;
+        // Without any hold, the common case, no name of a destination is made.
+        holds.changes() > 0 && holds.of(&of.0, &of.1.to_string(), subscription.id).is_some()
+    }
+
     /// Whether the next job of a subscription may be attempted now. One whose gate is closed is
     /// told when it opens.
     pub(super) fn look(&mut self, subscription: &Subscription, now: UnixMillis) -> Look {
@@ -223,7 +229,7 @@ impl Gates {
             metrics.waiting.shed("paused");
             return Look::Shut;
         }
-        if self.settings.gates.holds.holds(subscription, of.1) {
+        if self.held(subscription, &of) {
             metrics.waiting.shed("hold");
             return Look::Shut;
         }

@@ -197,8 +197,8 @@ impl Lanes {
         }
     }
 
-    /// While slots are plenty tenants take turns. `None` when no tenant is left to ask, `Some(None)`
-    /// when this one has nothing or its whole share.
+    /// While slots are plenty tenants take turns. `None` when no tenant is left to ask,
+    /// `Some(None)` when this one has nothing or its whole share.
     fn next_of_any(&mut self) -> Option<Option<SubscriptionId>> {
         let tenant = self.order.pop_front()?;
         if !self.slots.is_open_to(&tenant) {

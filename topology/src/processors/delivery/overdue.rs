@@ -1,8 +1,8 @@
 //! No due job is ever forgotten (I5): now and then a task walks over the subscriptions that have
 //! jobs in its store, a few at a time, and measures how long the oldest waits that neither a closed
 //! gate nor its subscription's limit explains. One that nothing would have woken is woken, and
-//! counted: that is a defect elsewhere. Beside it, what waits is told to the metrics. It asks for no
-//! turn of its own: a stream thread comes by ten times a second.
+//! counted: that is a defect elsewhere. Beside it, what waits is told to the metrics. It asks for
+//! no turn of its own: a stream thread comes by ten times a second.
 
 use std::sync::Arc;
 

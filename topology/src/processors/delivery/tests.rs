@@ -1,8 +1,10 @@
 //! Delivery on a bench: jobs come in, attempts go out and return, and after every commit each job
 //! is in exactly one place (`checker`).
 
+mod attempt_log;
 mod checker;
 mod claims;
+mod dead_letters;
 mod ends;
 mod gates;
 mod outcomes;
@@ -56,16 +58,20 @@ impl World {
     }
 
     fn with_slots(attempts_max: usize) -> Self {
+        Self::made_of(attempts_max, Retention::default())
+    }
+
+    fn made_of(attempts_max: usize, retention: Retention) -> Self {
         // One that does not open.
         let breaker = BreakerSettings {
             failures_max: u32::MAX,
             attempts_min: u32::MAX,
             ..BreakerSettings::default()
         };
-        Self::with(attempts_max, breaker)
+        Self::with(attempts_max, retention, breaker)
     }
 
-    fn with(attempts_max: usize, breaker: BreakerSettings) -> Self {
+    fn with(attempts_max: usize, retention: Retention, breaker: BreakerSettings) -> Self {
         let (counters, table) = (Counters::new(), Arc::new(table_at(1)));
         // The one tenant has a quarter of them.
         let slots = Slots::new(4 * attempts_max, 1 << 20);
@@ -85,6 +91,7 @@ impl World {
             bounds: BOUNDS,
             retry_schedule: RetrySchedule::new(STEPS_MS.to_vec()).unwrap(),
             partitions: PARTITIONS.cast_signed(),
+            retention,
             metrics: Arc::clone(&counters.metrics),
         });
         let make = move || Delivery::new(Arc::clone(&settings), PARTITION);
@@ -154,7 +161,7 @@ impl World {
     fn answer(&mut self, job: JobId, outcome: Outcome) {
         let at = self.orders.iter().position(|order| order.job == job).unwrap();
         let returned = self.take_order(at, outcome);
-        self.bench.message(returned);
+        self.bench.message(Message::Returned(returned));
     }
 
     fn take_order(&mut self, at: usize, outcome: Outcome) -> Returned {

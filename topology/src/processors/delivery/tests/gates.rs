@@ -2,6 +2,7 @@
 
 use streaming_hub_model::attempt::ErrorClass;
 use streaming_hub_model::destination::DestinationRecord;
+use streaming_hub_model::hold::Scope;
 
 use super::*;
 use crate::follower::View;
@@ -15,7 +16,7 @@ const SECOND: i64 = 65_999;
 
 /// A world with breakers of the contract's numbers.
 fn guarded() -> World {
-    World::with(256, BreakerSettings::default())
+    World::with(256, Retention::default(), BreakerSettings::default())
 }
 
 fn throttled(retry_after_ms: u64) -> Outcome {
@@ -50,8 +51,13 @@ fn publish(world: &World) {
     }
 }
 
-fn hold(world: &World, key: &str, on: bool) {
-    assert!(world.holds.take(Some(key.as_bytes()), on.then_some(br#"{"at":1}"#)));
+fn hold(world: &World, scope: &Scope, on: bool) {
+    let mut value = serde_json::to_value(scope).unwrap();
+    value["since"] = json!(1);
+    value["by"] = json!("ops");
+    let value = value.to_string();
+    let key = scope.key();
+    assert!(world.holds.take(Some(key.as_bytes()), on.then_some(value.as_bytes())));
 }
 
 #[test]
@@ -75,7 +81,15 @@ fn a_paused_subscription_matches_and_waits_and_goes_on_in_order() {
 
 #[test]
 fn a_hold_of_any_scope_stops_attempts_and_lifting_it_goes_on_in_order() {
-    for key in ["all".to_owned(), format!("tenant/{TENANT}"), format!("subscription/{}", id(1))] {
+    let subscription: Subscription = serde_json::from_value(row(1, TENANT, &["*"])).unwrap();
+    let destination = DestinationKey::new([1; 32]).id(&subscription.sink).to_string();
+    let scopes = [
+        Scope::Everything,
+        Scope::Tenant { tenant: subscription.tenant.clone() },
+        Scope::Destination { destination },
+        Scope::Subscription { subscription: id(1) },
+    ];
+    for key in scopes {
         let mut world = World::new();
         world.subscribe(1, |_| ());
         hold(&world, &key, true);
