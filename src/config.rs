@@ -65,6 +65,8 @@ pub(crate) struct Config {
     pub(crate) delivery: Delivery,
     /// Circuit breakers of destinations.
     pub(crate) breaker: BreakerSettings,
+    /// When a subscription that fails is disabled.
+    pub(crate) autodisable: AutoDisable,
     /// Deliveries over HTTP.
     pub(crate) webhook: Webhook,
     /// What a destination may be.
@@ -193,6 +195,18 @@ pub(crate) struct Delivery {
     pub(crate) drain_ms: u64,
     /// Dead letters of one subscription; the oldest go first.
     pub(crate) dead_letters_per_subscription: u64,
+}
+
+/// When a subscription that fails is disabled, contract section 4.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AutoDisable {
+    /// The kill switch.
+    pub(crate) enabled: bool,
+    /// How long ago the first failure must be, hours.
+    pub(crate) sustained_hours: u32,
+    /// How far apart the first and the last must be, hours.
+    pub(crate) spread_hours: u32,
 }
 
 /// Deliveries over HTTP, contract section 5.

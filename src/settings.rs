@@ -5,6 +5,7 @@ use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
 use streaming_hub_api::{Cluster, Role as TokenRole, TokenConfig};
 use streaming_hub_model::envelope::IngestPolicy;
+use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::follow::{FollowPolicy, FollowSet};
 use streaming_hub_model::hex;
 use streaming_hub_model::time::UnixMillis;
@@ -72,6 +73,15 @@ pub(crate) fn bounds(config: &Config) -> Bounds {
         age_ms_max: u64::from(config.delivery.job_age_hours_max) * 3_600_000,
         jobs_max: config.delivery.backlog_jobs_max,
         bytes_max: config.delivery.backlog_bytes_max,
+    }
+}
+
+/// When a subscription that fails is disabled.
+pub(crate) fn auto_disable(config: &Config) -> AutoDisable {
+    AutoDisable {
+        enabled: config.autodisable.enabled,
+        sustained_ms: u64::from(config.autodisable.sustained_hours) * MS_PER_HOUR,
+        spread_ms: u64::from(config.autodisable.spread_hours) * MS_PER_HOUR,
     }
 }
 

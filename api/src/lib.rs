@@ -15,12 +15,17 @@ mod exchange;
 mod fields;
 #[allow(dead_code, reason = "the next routes ask tasks through it")]
 mod forward;
+mod guard;
+mod idempotency;
+mod if_match;
 mod metrics;
 pub mod openapi;
 mod operations;
+mod patch;
 mod problem;
 mod query;
 mod routes;
+mod secrets;
 mod server;
 mod state;
 mod subscriptions;

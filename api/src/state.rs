@@ -95,6 +95,20 @@ impl Api {
         self.own(tenant, id).ok_or_else(|| Code::NotFound.into())
     }
 
+    /// Anyone's subscription of this id, for an operator.
+    pub(crate) async fn find_any(&self, id: SubscriptionId) -> Result<Arc<Subscription>, Problem> {
+        if let Some(found) = self.table.get(id) {
+            return Ok(found);
+        }
+        self.table.catch_up().await;
+        self.table.get(id).ok_or_else(|| Code::NotFound.into())
+    }
+
+    /// An id for something new.
+    pub(crate) fn new_id(&self) -> SubscriptionId {
+        SubscriptionId::from_parts(self.operations.clock.now().0, self.operations.entropy.ten())
+    }
+
     /// The tenant's subscription as this instance's table has it now.
     pub(crate) fn own(&self, tenant: &TenantId, id: SubscriptionId) -> Option<Arc<Subscription>> {
         self.table.get(id).filter(|found| found.tenant == *tenant)
@@ -107,14 +121,15 @@ impl Api {
         subscription: SubscriptionId,
         action: Action,
     ) -> Result<Decision, Problem> {
-        let creates = matches!(action, Action::Create { .. });
-        let change = Change {
-            id: self.operations.uuid(),
-            reply_to: String::new(),
-            tenant: tenant.clone(),
-            subscription,
-            action,
-        };
+        let (id, reply_to) = (self.operations.uuid(), String::new());
+        let tenant = tenant.clone();
+        self.decided(Change { id, reply_to, tenant, subscription, action }).await
+    }
+
+    /// The same for a change that is made already.
+    pub(crate) async fn decided(&self, change: Change) -> Result<Decision, Problem> {
+        let creates = matches!(change.action, Action::Create { .. });
+        let subscription = change.subscription;
         match self.changes.submit(change).await {
             Ok(Decision::Refused { refusal }) => Err(refusal.into()),
             Ok(decision) => Ok(decision),

@@ -256,11 +256,13 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         Topic::Subscriptions => row(at, parts),
         Topic::SubscriptionReplies => serde_json::from_slice(parts.value?).ok().map(Line::Reply),
         Topic::Dedup
+        | Topic::Failures
         | Topic::SubscriptionChanges
         | Topic::Instances
         | Topic::Salts
         | Topic::Destinations
-        | Topic::Holds => None,
+        | Topic::Holds
+        | Topic::Idempotency => None,
     }
 }
 

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 
-use streaming_hub_model::breaker::BreakerSettings;
 use streaming_hub_model::destination::DestinationKey;
 use streaming_hub_model::envelope::IngestPolicy;
+use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::follow::FollowSet;
 use streaming_hub_model::ports::Clock;
 use streaming_hub_model::registry::Limits;
@@ -49,6 +49,7 @@ use crate::disks::{Disks, SimStores};
 use crate::follower::SimFollower;
 use crate::observe::{Eye, Observed};
 use crate::seam::{Life, Seam};
+use crate::shape::Shape;
 use crate::threads::{Common, Kept, SimThread, StreamThread};
 
 /// What sessions of one run borrow.
@@ -297,14 +298,16 @@ impl<'a> Maker<'_, 'a> {
             entropy: Arc::clone(&self.shared.entropy),
             retry_schedule: self.settings.schedule.clone(),
             gates: GateSettings {
-                breaker: BreakerSettings::default(),
-                throttle_ms_max: 600_000,
+                breaker: Shape::breaker(),
+                throttle_ms_max: 5_000,
                 key: Arc::new(DestinationKey::new([7; 32])),
                 holds: Arc::clone(&self.holds),
                 destinations: Arc::clone(&self.destinations),
             },
             bounds: self.settings.bounds,
             partitions: self.settings.topics.partitions,
+            // Spans of days would trip over the leaps of this clock.
+            auto_disable: AutoDisable { enabled: false, ..AutoDisable::default() },
             retention: Retention::default(),
             metrics: Arc::clone(&self.settings.metrics),
         });

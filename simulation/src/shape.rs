@@ -1,6 +1,7 @@
 //! The shape of a run, drawn from its seed: how many instances, partitions, tenants; how fast time
 //! goes; how often stores and transactions fill.
 
+use streaming_hub_model::breaker::BreakerSettings;
 use streaming_hub_model::registry::Limits;
 use streaming_hub_model::retry::RetrySchedule;
 use streaming_hub_topology::processors::delivery::backlog::Bounds;
@@ -104,6 +105,12 @@ impl Shape {
     pub fn schedule() -> RetrySchedule {
         // These steps are legal.
         RetrySchedule::new(vec![0, 500, 3_000, 20_000]).unwrap_or_default()
+    }
+
+    /// Numbers of breakers: openings short enough that a run sees many.
+    #[must_use]
+    pub fn breaker() -> BreakerSettings {
+        BreakerSettings { open_ms: 2_000, open_ms_max: 15_000, ..BreakerSettings::default() }
     }
 
     /// How much may wait: more than a run ever has.

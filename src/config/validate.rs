@@ -54,6 +54,8 @@ pub(super) const BOUNDS: &[(&str, i64, i64)] = &[
     ("breaker.open_ms", 100, 36_000_000),
     ("breaker.open_ms_max", 100, 36_000_000),
     ("breaker.probes", 1, 64),
+    ("autodisable.sustained_hours", 1, 8_760),
+    ("autodisable.spread_hours", 0, 8_760),
     ("webhook.timeout_ms", 100, 300_000),
     ("webhook.connect_timeout_ms", 100, 300_000),
     ("webhook.payload_bytes_max", 1_024, 67_108_864),

@@ -109,7 +109,7 @@ fn a_tenant_obeys_the_rule_of_the_envelope() {
 
 #[test]
 fn time_outs_stand_in_their_order() {
-    let cases: [(&[&str], &str, &str); 7] = [
+    let cases: [(&[&str], &str, &str); 9] = [
         (
             &["runtime.heartbeat_interval_ms=3334"],
             "runtime.heartbeat_interval_ms",

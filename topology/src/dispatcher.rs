@@ -41,6 +41,7 @@ impl Dispatcher {
         let metrics = Arc::clone(&self.metrics);
         let kind = attempt.subscription.sink.kind();
         let (delivery_id, started) = (attempt.delivery_id, attempt.at);
+        let sink_generation = attempt.subscription.sink_generation;
         metrics.attempt_started(kind, waited_ms);
         let lease = self.lease;
         let attempt = self.runtime.spawn(async move {
@@ -62,7 +63,7 @@ impl Dispatcher {
             // The slot first: the task that hears of the outcome may claim it at once.
             drop(slot);
             metrics.attempt_ended(kind, label(&outcome), outcome.duration_ms);
-            let returned = Returned { job, delivery_id, started, outcome };
+            let returned = Returned { job, delivery_id, started, sink_generation, outcome };
             mailbox.send(address, Message::Returned(returned));
         });
     }

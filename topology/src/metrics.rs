@@ -1,12 +1,14 @@
 //! The counters of this crate. Labels are bounded: a sub-topology, a verdict, a reason, an error
 //! class; never a tenant, a URL or an id.
 
+mod ends;
 mod waiting;
 
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
+use self::ends::Ends;
 use self::waiting::Waiting;
 
 /// Typed access to the counters.
@@ -22,7 +24,7 @@ pub struct Metrics {
     first_attempt_seconds: HistogramVec,
     delivered: IntCounter,
     dead_letters: IntCounterVec,
-    dead_letters_gone: IntCounterVec,
+    ends: Ends,
     in_flight: IntGauge,
     /// What waits to be delivered, and why.
     pub(crate) waiting: Waiting,
@@ -131,11 +133,7 @@ impl Metrics {
             )?,
             delivered: m.counter("deliveries_total", "Jobs delivered")?,
             dead_letters: m.counters("dead_letters_total", "Jobs dead-lettered", "reason")?,
-            dead_letters_gone: m.counters(
-                "dead_letters_removed_total",
-                "Dead letters that are gone: redelivered, forgotten, too old, or too many",
-                "cause",
-            )?,
+            ends: Ends::new(&m)?,
             in_flight: m.gauge("attempts_in_flight_count", "Attempts under way")?,
             waiting: Waiting::new(&m)?,
             commits: m.latency("commit_seconds", "Duration of commits", "sub_topology")?,
@@ -222,10 +220,6 @@ impl Metrics {
 
     pub(crate) fn dead_letter(&self, reason: &str) {
         self.dead_letters.with_label_values(&[reason]).inc();
-    }
-
-    pub(crate) fn dead_letter_gone(&self, cause: &str) {
-        self.dead_letters_gone.with_label_values(&[cause]).inc();
     }
 
     pub(crate) fn committed(&self, sub_topology: &str, took_ms: u64, bytes: usize) {

@@ -22,7 +22,9 @@ pub enum Topic {
     Attempts,
     /// Jobs that ended without delivery.
     DeadLetters,
-    /// What the API wishes of the registry.
+    /// Since when subscriptions' attempts fail.
+    Failures,
+    /// What is wished of the registry.
     SubscriptionChanges,
     /// What the registry answered.
     SubscriptionReplies,
@@ -36,6 +38,8 @@ pub enum Topic {
     Destinations,
     /// What operators hold.
     Holds,
+    /// Idempotency keys and the answers kept under them.
+    Idempotency,
 }
 
 /// How many retry tiers there are: one for each back-off step but the first.
@@ -97,6 +101,8 @@ const REPLY_HOURS: u64 = 1;
 /// Attempts that a restore reads of each partition: enough for the last ones of its subscriptions,
 /// and a matter of a second however long the log is.
 const ATTEMPTS_TAIL: i64 = 20_000;
+/// Hours that an idempotency key's last record is kept: longer than the key counts.
+const IDEMPOTENCY_HOURS: u64 = 36;
 /// Room beside a payload for headers and framing, bytes.
 const RECORD_OVERHEAD_BYTES: usize = 1024 * 1024;
 /// The least `max.message.bytes` of an internal topic: larger than what brokers let producers
@@ -129,6 +135,7 @@ impl Topic {
             Self::Deliveries,
             Self::Attempts,
             Self::DeadLetters,
+            Self::Failures,
             Self::SubscriptionChanges,
             Self::SubscriptionReplies,
             Self::Subscriptions,
@@ -136,6 +143,7 @@ impl Topic {
             Self::Salts,
             Self::Destinations,
             Self::Holds,
+            Self::Idempotency,
         ]
         .into_iter()
         .chain(retries)
@@ -158,8 +166,10 @@ impl Topic {
             Self::Instances => 10,
             Self::Salts => 11,
             Self::Retry(tier) => 11 + usize::from(tier),
+            Self::Failures => 24,
             Self::Destinations => 25,
             Self::Holds => 26,
+            Self::Idempotency => 29,
         }
     }
 
@@ -175,7 +185,12 @@ impl Topic {
         match self {
             Self::IngestRepartition | Self::SubscriptionChanges => Kind::Queue,
             Self::Deliveries => Kind::SharedLog,
-            Self::Dedup | Self::Retry(_) | Self::Attempts | Self::DeadLetters => Kind::Own,
+            Self::Dedup
+            | Self::Retry(_)
+            | Self::Attempts
+            | Self::DeadLetters
+            | Self::Failures
+            | Self::Idempotency => Kind::Own,
             Self::Inbox
             | Self::Quarantine
             | Self::SubscriptionReplies
@@ -218,6 +233,7 @@ impl Topic {
             Self::IngestRepartition | Self::SubscriptionChanges => Cleanup::Keep,
             Self::Deliveries
             | Self::Retry(_)
+            | Self::Failures
             | Self::Subscriptions
             | Self::Instances
             | Self::Salts
@@ -229,6 +245,7 @@ impl Topic {
             Self::Attempts => Cleanup::Delete(settings.attempts_hours),
             Self::DeadLetters => Cleanup::CompactAndDelete(settings.dead_letter_hours),
             Self::SubscriptionReplies => Cleanup::Delete(REPLY_HOURS),
+            Self::Idempotency => Cleanup::CompactAndDelete(IDEMPOTENCY_HOURS),
         }
     }
 
@@ -271,6 +288,7 @@ impl fmt::Display for Topic {
             Self::Retry(tier) => return write!(f, "retry-{tier:02}"),
             Self::Attempts => "attempts",
             Self::DeadLetters => "dead-letters",
+            Self::Failures => "failures",
             Self::SubscriptionChanges => "subscription-changes",
             Self::SubscriptionReplies => "subscription-replies",
             Self::Subscriptions => "subscriptions",
@@ -278,6 +296,7 @@ impl fmt::Display for Topic {
             Self::Salts => "salts",
             Self::Destinations => "destinations",
             Self::Holds => "holds",
+            Self::Idempotency => "idempotency",
         })
     }
 }

@@ -38,9 +38,9 @@ pub fn delivery() -> SubTopology {
     let tiers = (1..=RETRY_TIERS).map(Topic::Retry);
     let mut restores = vec![Topic::Deliveries];
     restores.extend(tiers);
-    restores.extend([Topic::Attempts, Topic::DeadLetters]);
+    restores.extend([Topic::Attempts, Topic::DeadLetters, Topic::Failures]);
     let mut writes = restores.clone();
-    writes.push(Topic::Instances);
+    writes.extend([Topic::SubscriptionChanges, Topic::Instances]);
     SubTopology {
         name: "delivery",
         source: Source::Internal(Topic::Deliveries),
@@ -56,9 +56,14 @@ pub fn registry() -> SubTopology {
     SubTopology {
         name: "registry",
         source: Source::Internal(Topic::SubscriptionChanges),
-        restores: vec![Topic::Subscriptions],
+        restores: vec![Topic::Subscriptions, Topic::Idempotency],
         resume: Resume::Committed,
-        writes: vec![Topic::Subscriptions, Topic::SubscriptionReplies, Topic::Instances],
+        writes: vec![
+            Topic::Subscriptions,
+            Topic::Idempotency,
+            Topic::SubscriptionReplies,
+            Topic::Instances,
+        ],
     }
 }
 

@@ -11,6 +11,7 @@ pub mod attempt_log;
 pub mod backlog;
 pub mod dead_letters;
 pub mod ends;
+pub mod failures;
 pub mod gates;
 pub mod lanes;
 pub mod outcome;
@@ -27,6 +28,7 @@ use streaming_hub_model::attempt::{Attempt, Outcome};
 use streaming_hub_model::dead_letter::{self, EndReason};
 use streaming_hub_model::delivery_calls::Answer;
 use streaming_hub_model::event::Event;
+use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::id::{JobId, SubscriptionId, uuid_v7};
 use streaming_hub_model::internal;
 use streaming_hub_model::ports::Entropy;
@@ -59,7 +61,8 @@ const HUB_FAULT_MS: u64 = 30_000;
 const ELSEWHERE_MS: u64 = 1;
 
 const MS_PER_DAY: u64 = 24 * 3_600_000;
-/// How often it is looked for what is too old, milliseconds.
+/// How often it is looked for what is too old, and at failure spans (contract section 4),
+/// milliseconds.
 const LOOK_MS: u64 = 600_000;
 
 /// What all delivery tasks share.
@@ -78,6 +81,8 @@ pub struct DeliverySettings {
     pub retry_schedule: RetrySchedule,
     /// Partitions of the internal topics.
     pub partitions: i32,
+    /// When a subscription that fails is disabled.
+    pub auto_disable: AutoDisable,
     /// How long and how much is kept.
     pub retention: Retention,
     /// Counters.
@@ -126,6 +131,8 @@ pub struct Returned {
     pub delivery_id: Uuid,
     /// When it started.
     pub started: UnixMillis,
+    /// The sink generation that it was made for.
+    pub sink_generation: u64,
     /// What became of it.
     pub outcome: Outcome,
 }
@@ -171,9 +178,11 @@ pub struct Delivery {
     attempt_log: AttemptLog,
     /// Answers of the open transaction.
     answers: Vec<(Reply<Answer>, Answer)>,
-    /// When it is looked next for what is too old, and whether that is now.
+    /// When it is looked next for what is too old or fails for too long, and whether that is now.
     look_at: UnixMillis,
     looks: bool,
+    /// Whether the open transaction has looked.
+    looked: bool,
     tally: Vec<Counted>,
 }
 
@@ -211,6 +220,7 @@ impl Delivery {
             answers: Vec::new(),
             look_at: UnixMillis(0),
             looks: false,
+            looked: false,
             tally: Vec::new(),
         }
     }
@@ -382,6 +392,10 @@ impl Processor for Delivery {
         if topic == Topic::Attempts {
             return attempt_log::restore(record, state);
         }
+        if topic == Topic::Failures {
+            failures::restore(record, state);
+            return Ok(());
+        }
         let Some(job) = job_id(record) else { return Ok(()) };
         if topic == Topic::DeadLetters {
             return dead_letters::restore(job, record, state);
@@ -448,6 +462,8 @@ impl Processor for Delivery {
     fn step(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
         if self.looks {
             self.looks = !self.age_letters(step)?;
+            self.look_at_spans(step)?;
+            self.looked = true;
         }
         self.end_all(step)
     }
@@ -519,6 +535,7 @@ impl Processor for Delivery {
         }
         self.settled.retain(|_, offset| *offset >= self.position);
         self.ending.retain(|(job, _)| self.claimed.contains_key(&job.id));
+        self.looked = false;
         for (reply, answer) in self.answers.drain(..) {
             reply.send(answer);
         }
@@ -540,6 +557,7 @@ impl Processor for Delivery {
         // Questions come again.
         self.answers.clear();
         self.attempt_log.aborted();
+        self.looks |= std::mem::take(&mut self.looked);
         self.tally.clear();
     }
 

@@ -7,6 +7,7 @@ use streaming_hub_model::delivery_calls::{AttemptLine, AttemptOutcome};
 use streaming_hub_model::headers::{HeaderRef, Headers};
 use streaming_hub_model::internal;
 use streaming_hub_model::job::JobFacts;
+use streaming_hub_model::subscription::DisabledReason;
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_state::Record as Stored;
 use streaming_hub_state::family::Place;
@@ -23,6 +24,8 @@ use crate::topics::Topic;
 pub(super) enum Counted {
     Delivered,
     Dead(EndReason),
+    /// A subscription is to be disabled, and why.
+    Disabled(DisabledReason),
     /// A dead letter is gone, and why.
     LetterGone(&'static str),
     Unreadable,
@@ -33,6 +36,10 @@ impl Counted {
         match self {
             Self::Delivered => metrics.delivered(),
             Self::Dead(reason) => metrics.dead_letter(reason.as_str()),
+            Self::Disabled(reason) => metrics.auto_disabled(match reason {
+                DisabledReason::Gone => "gone",
+                _ => "failing",
+            }),
             Self::LetterGone(cause) => metrics.dead_letter_gone(cause),
             Self::Unreadable => metrics.unreadable("delivery"),
         }
@@ -73,9 +80,29 @@ impl Delivery {
         match failure {
             None => {
                 self.tally.push(Counted::Delivered);
+                self.span_cleared(job.facts.subscription, step)?;
                 leave(&job, step)
             }
-            Some(failure) => self.failed(&job, failure, &returned.outcome, step),
+            Some(failure) => {
+                self.tell_health(&job, failure.0, returned, step)?;
+                self.failed(&job, failure, &returned.outcome, step)
+            }
+        }
+    }
+
+    /// What a failure says about its destination. A terminal one says nothing: it was not called.
+    fn tell_health(
+        &mut self,
+        job: &StoredJob,
+        class: ErrorClass,
+        returned: &Returned,
+        step: &mut Step<'_>,
+    ) -> Result<(), Error> {
+        let (id, generation) = (job.facts.subscription, returned.sink_generation);
+        match class {
+            ErrorClass::Gone => self.gone(id, generation, step),
+            class if class.is_terminal() => Ok(()),
+            _ => self.span_grows(id, generation, step),
         }
     }
 

@@ -15,6 +15,7 @@ use streaming_hub_model::tenant::TenantId;
 use streaming_hub_state::family::{Place, due, ready};
 use streaming_hub_state::{KeyRange, State};
 
+use super::outcome::Counted;
 use super::places::{self, StoredJob};
 use super::{Delivery, dead_letters};
 use crate::calls::Reply;
@@ -78,6 +79,7 @@ impl Delivery {
         let letters = found.len() as u64;
         for job in found {
             dead_letters::end(job, step)?;
+            self.tally.push(Counted::LetterGone("forgotten"));
         }
         Ok(letters)
     }

@@ -6,6 +6,7 @@ mod checker;
 mod claims;
 mod dead_letters;
 mod ends;
+mod failures;
 mod gates;
 mod outcomes;
 mod places;
@@ -91,6 +92,7 @@ impl World {
             bounds: BOUNDS,
             retry_schedule: RetrySchedule::new(STEPS_MS.to_vec()).unwrap(),
             partitions: PARTITIONS.cast_signed(),
+            auto_disable: AutoDisable::default(),
             retention,
             metrics: Arc::clone(&counters.metrics),
         });
@@ -167,7 +169,13 @@ impl World {
     fn take_order(&mut self, at: usize, outcome: Outcome) -> Returned {
         let Order { job, attempt, slot, .. } = self.orders.remove(at);
         drop(slot);
-        Returned { job, delivery_id: attempt.delivery_id, started: attempt.at, outcome }
+        Returned {
+            job,
+            delivery_id: attempt.delivery_id,
+            started: attempt.at,
+            sink_generation: attempt.subscription.sink_generation,
+            outcome,
+        }
     }
 
     fn commit(&mut self) {
