@@ -10,6 +10,7 @@
 
 pub mod auth;
 mod body;
+mod dlq;
 mod draft;
 mod exchange;
 mod fields;
@@ -18,6 +19,7 @@ mod forward;
 mod guard;
 mod idempotency;
 mod if_match;
+mod log_filter;
 mod metrics;
 pub mod openapi;
 mod operations;
@@ -37,8 +39,9 @@ mod testing;
 
 pub use auth::{Role, TokenConfig, Tokens};
 pub use forward::{Cluster, Error as ClusterError};
+pub use log_filter::LogFilter;
 pub use metrics::Metrics;
 pub use problem::markdown as problems_markdown;
 pub use routes::{Access, Route, operations_router, router, routes};
 pub use server::serve;
-pub use state::{Api, Limits, Operations};
+pub use state::{Api, Limits, Operations, OperatorPorts};

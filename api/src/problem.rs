@@ -242,6 +242,12 @@ impl Problem {
         Self { missing, ..Self::from(Code::NotReady) }
     }
 
+    /// What is asked for is another instance's to answer.
+    pub(crate) fn without_role(role: &str) -> Self {
+        let detail = format!("this instance does not have the role `{role}`");
+        Self::with_detail(Code::NotFound, detail)
+    }
+
     /// The change is recorded and its decision is not known: it must not be repeated blindly.
     pub(crate) fn undecided(id: SubscriptionId, creates: bool) -> Self {
         let mut detail = format!(

@@ -18,6 +18,7 @@ use crate::state::{Api, Operations};
 
 mod open;
 mod operator;
+mod process;
 mod tenant;
 
 /// Who may use a route.
@@ -87,7 +88,10 @@ impl Route {
 /// Every route. A resource adds its own list, in a file of its own.
 #[must_use]
 pub fn routes() -> Vec<Route> {
-    [open::routes(), tenant::routes(), operator::routes()].into_iter().flatten().collect()
+    [open::routes(), tenant::routes(), operator::routes(), process::routes()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// The API as a service.

@@ -331,6 +331,7 @@ impl Harness {
                 metrics: Metrics::new(prometheus::Registry::new()).unwrap(),
                 request_timeout,
             }),
+            operator: crate::OperatorPorts::default(),
             tokens: tokens(),
             cluster: None,
             limits,

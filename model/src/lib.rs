@@ -7,6 +7,7 @@ pub mod change;
 pub mod dead_letter;
 pub mod delivery_calls;
 pub mod destination;
+pub mod dlq;
 pub mod envelope;
 pub mod event;
 pub mod event_key;
