@@ -261,6 +261,8 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         | Topic::Instances
         | Topic::Salts
         | Topic::Destinations
+        | Topic::Pull
+        | Topic::Cursors
         | Topic::Holds
         | Topic::Idempotency => None,
     }

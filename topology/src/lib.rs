@@ -15,6 +15,7 @@ pub mod instances;
 pub mod kafka;
 pub mod metrics;
 pub mod processors;
+pub mod pull;
 pub mod recent;
 pub mod recorder;
 pub mod runtime;

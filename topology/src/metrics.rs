@@ -2,6 +2,7 @@
 //! class; never a tenant, a URL or an id.
 
 mod ends;
+mod pull;
 mod waiting;
 
 use prometheus::{
@@ -9,10 +10,13 @@ use prometheus::{
 };
 
 use self::ends::Ends;
+pub use self::pull::PullMetrics;
 use self::waiting::Waiting;
 
 /// Typed access to the counters.
 pub struct Metrics {
+    /// Those of pull subscriptions.
+    pub pull: PullMetrics,
     verdicts: IntCounterVec,
     quarantined: IntCounterVec,
     duplicates: IntCounter,
@@ -118,6 +122,7 @@ impl Metrics {
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
         let m = Maker(registry);
         Ok(Self {
+            pull: PullMetrics::new(registry)?,
             verdicts: m.counters("verdicts_total", "Records classified at ingest", "verdict")?,
             quarantined: m.counters("quarantined_total", "Records quarantined", "reason")?,
             duplicates: m.counter("duplicates_total", "Events dropped as duplicates")?,

@@ -38,6 +38,10 @@ pub enum Topic {
     Destinations,
     /// What operators hold.
     Holds,
+    /// Entries of pull subscriptions, by subscription.
+    Pull,
+    /// How far pull subscriptions were read.
+    Cursors,
     /// Idempotency keys and the answers kept under them.
     Idempotency,
 }
@@ -143,6 +147,8 @@ impl Topic {
             Self::Salts,
             Self::Destinations,
             Self::Holds,
+            Self::Pull,
+            Self::Cursors,
             Self::Idempotency,
         ]
         .into_iter()
@@ -169,6 +175,8 @@ impl Topic {
             Self::Failures => 24,
             Self::Destinations => 25,
             Self::Holds => 26,
+            Self::Pull => 27,
+            Self::Cursors => 28,
             Self::Idempotency => 29,
         }
     }
@@ -184,12 +192,13 @@ impl Topic {
     pub fn kind(self) -> Kind {
         match self {
             Self::IngestRepartition | Self::SubscriptionChanges => Kind::Queue,
-            Self::Deliveries => Kind::SharedLog,
+            Self::Deliveries | Self::Pull => Kind::SharedLog,
             Self::Dedup
             | Self::Retry(_)
             | Self::Attempts
             | Self::DeadLetters
             | Self::Failures
+            | Self::Cursors
             | Self::Idempotency => Kind::Own,
             Self::Inbox
             | Self::Quarantine
@@ -238,7 +247,9 @@ impl Topic {
             | Self::Instances
             | Self::Salts
             | Self::Destinations
-            | Self::Holds => Cleanup::Compact,
+            | Self::Holds
+            | Self::Pull
+            | Self::Cursors => Cleanup::Compact,
             Self::Dedup => Cleanup::Delete(settings.dedup_horizon_hours + DEDUP_OUTAGE_HOURS),
             Self::Inbox => Cleanup::Delete(settings.inbox_hours),
             Self::Quarantine => Cleanup::Delete(settings.quarantine_hours),
@@ -296,6 +307,8 @@ impl fmt::Display for Topic {
             Self::Salts => "salts",
             Self::Destinations => "destinations",
             Self::Holds => "holds",
+            Self::Pull => "pull",
+            Self::Cursors => "cursors",
             Self::Idempotency => "idempotency",
         })
     }
