@@ -1,6 +1,6 @@
-//! Verification (contract section 7): one signed test event through the same sink as any delivery,
-//! then a change that says what came of it. The change names the sink generation that was probed,
-//! so a result never counts for another destination.
+//! Verification (contract section 7): the sink is asked with a signed test event, which it delivers
+//! or whose destination it looks up, then a change says what came of it. The change names the sink
+//! generation that was probed, so a result never counts for another destination.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use streaming_hub_model::attempt::{Attempt, AttemptResult};
 use streaming_hub_model::change::Action;
 use streaming_hub_model::event::Event;
-use streaming_hub_model::id::EventId;
+use streaming_hub_model::id::{EventId, JobId};
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::time::UnixMillis;
 
@@ -28,6 +28,9 @@ const RESOURCE: &str = "subscription";
 const EVENT: &str = "verification";
 /// The version of a test event's body.
 const SCHEMA_VERSION: &str = "1.0.0";
+
+/// What tells a probe's job id from a delivery's.
+const PROBE_NONCE: &[u8] = b"verification";
 
 /// The longest reason of a failure that is kept, characters.
 const FAILURE_CHARS_MAX: usize = 300;
@@ -49,15 +52,16 @@ pub(crate) async fn probe(
     subscription: Arc<Subscription>,
 ) -> Result<Arc<Subscription>, Problem> {
     let at = api.operations.clock.now();
-    let event =
-        test_event(&subscription, EventId::from_parts(at.0, api.operations.entropy.ten()), at);
+    let event_id = EventId::from_parts(at.0, api.operations.entropy.ten());
+    let event = test_event(&subscription, event_id, at);
     let attempt = Attempt {
+        job: JobId::derive(subscription.tenant.as_str(), event_id, subscription.id, PROBE_NONCE),
         delivery_id: api.operations.uuid(),
         subscription: Arc::clone(&subscription),
         event: Arc::new(event),
         at,
     };
-    let failure = match api.sink.attempt(attempt).await.result {
+    let failure = match api.sink.verify(attempt).await.result {
         AttemptResult::Delivered => None,
         AttemptResult::Failed { class, detail } => {
             let reason = format!("{class}: {detail}");

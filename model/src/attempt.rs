@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::event::Event;
+use crate::id::JobId;
 use crate::subscription::Subscription;
 use crate::time::UnixMillis;
 
@@ -17,6 +18,9 @@ pub const EXCERPT_BYTES_MAX: usize = 1024;
 /// One attempt to deliver one event to one subscription.
 #[derive(Debug, Clone)]
 pub struct Attempt {
+    /// The job that it is made for: the same for each of its attempts, so that a service that
+    /// recognises repetitions by an id may have this one.
+    pub job: JobId,
     /// New for every attempt.
     pub delivery_id: Uuid,
     /// The subscription as it stands now: the destination is resolved at the time of the attempt.
@@ -38,6 +42,9 @@ pub struct Outcome {
     pub excerpt: Vec<u8>,
     /// How long it took, milliseconds.
     pub duration_ms: u64,
+    /// For how long the destination asked to be left alone, milliseconds from the outcome; only
+    /// from a 429 or 503 (contract section 4, "Back-off").
+    pub retry_after_ms: Option<u64>,
 }
 
 /// The three ends of an attempt.
@@ -64,14 +71,14 @@ impl Outcome {
     #[must_use]
     pub fn failed(class: ErrorClass, detail: impl Into<String>) -> Self {
         let result = AttemptResult::Failed { class, detail: detail.into() };
-        Self { result, status: None, excerpt: Vec::new(), duration_ms: 0 }
+        Self { result, status: None, excerpt: Vec::new(), duration_ms: 0, retry_after_ms: None }
     }
 
     /// The hub could not try.
     #[must_use]
     pub fn not_attempted(detail: impl Into<String>) -> Self {
         let result = AttemptResult::NotAttempted { detail: detail.into() };
-        Self { result, status: None, excerpt: Vec::new(), duration_ms: 0 }
+        Self { result, status: None, excerpt: Vec::new(), duration_ms: 0, retry_after_ms: None }
     }
 }
 
@@ -89,7 +96,9 @@ pub enum ErrorClass {
     Timeout,
     /// The destination answered 3xx; redirects are failures.
     Redirect,
-    /// The destination answered 4xx.
+    /// The destination answered 410: it wants nothing any more.
+    Gone,
+    /// The destination answered another 4xx.
     #[serde(rename = "http_4xx")]
     Http4xx,
     /// The destination answered 5xx.
@@ -103,11 +112,29 @@ pub enum ErrorClass {
     RefusedAddress,
     /// The answer made no sense, or the connection broke in the middle of it.
     Protocol,
+    /// The service does not know the credentials, or does not let them do this.
+    AccessDenied,
+    /// The queue, bus or exchange is not there.
+    NotFound,
+    /// The broker gave the message back: no queue is bound for it.
+    Unroutable,
+    /// The broker refused to take the message.
+    Rejected,
+    /// The rendered routing key is longer than the protocol can say.
+    RoutingKeyTooLong,
     /// The sink's own code failed.
     Panic,
 }
 
 impl ErrorClass {
+    /// Whether no later attempt can end otherwise, since what failed is the event itself: the job
+    /// is dead-lettered at once, with the class as the reason (contract section 5). The destination
+    /// was not called, so this says nothing about its health.
+    #[must_use]
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::TooLarge | Self::RoutingKeyTooLong)
+    }
+
     /// The stable name, as in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -117,12 +144,18 @@ impl ErrorClass {
             Self::Tls => "tls",
             Self::Timeout => "timeout",
             Self::Redirect => "redirect",
+            Self::Gone => "gone",
             Self::Http4xx => "http_4xx",
             Self::Http5xx => "http_5xx",
             Self::Throttled => "throttled",
             Self::TooLarge => "too_large",
             Self::RefusedAddress => "refused_address",
             Self::Protocol => "protocol",
+            Self::AccessDenied => "access_denied",
+            Self::NotFound => "not_found",
+            Self::Unroutable => "unroutable",
+            Self::Rejected => "rejected",
+            Self::RoutingKeyTooLong => "routing_key_too_long",
             Self::Panic => "panic",
         }
     }
@@ -146,12 +179,18 @@ mod tests {
             ErrorClass::Tls,
             ErrorClass::Timeout,
             ErrorClass::Redirect,
+            ErrorClass::Gone,
             ErrorClass::Http4xx,
             ErrorClass::Http5xx,
             ErrorClass::Throttled,
             ErrorClass::TooLarge,
             ErrorClass::RefusedAddress,
             ErrorClass::Protocol,
+            ErrorClass::AccessDenied,
+            ErrorClass::NotFound,
+            ErrorClass::Unroutable,
+            ErrorClass::Rejected,
+            ErrorClass::RoutingKeyTooLong,
             ErrorClass::Panic,
         ];
         for class in all {

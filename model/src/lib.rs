@@ -3,6 +3,7 @@
 
 pub mod attempt;
 pub mod change;
+pub mod destination;
 pub mod envelope;
 pub mod event;
 pub mod event_key;

@@ -8,9 +8,12 @@ use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes256Gcm, Key, Nonce};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use hmac::{Hmac, Mac};
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use serde::{Deserialize, Serialize};
+use sha2::Sha256;
 
+use crate::hex;
 use crate::id::SubscriptionId;
 use crate::tenant::TenantId;
 
@@ -124,6 +127,22 @@ impl Keyring {
         String::from_utf8(plain).map(SecretString::from).map_err(|_| refuse())
     }
 
+    /// The external id with which the hub assumes roles for a tenant: an HMAC of it under the
+    /// current key. No tenant can make another's, so none can have the hub assume another's role
+    /// (the confused deputy), and it tells nothing about the key.
+    ///
+    /// # Errors
+    /// [`Error::UnknownKey`] when there is no current key; never in practice.
+    pub fn external_id(&self, tenant: &TenantId) -> Result<String, Error> {
+        let key = self.keys.get(&self.current);
+        let key = key.ok_or_else(|| Error::UnknownKey(self.current.clone()))?;
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(key.expose_secret()).map_err(|_| Error::BadKey)?;
+        mac.update(b"streaming-hub external id\0");
+        mac.update(tenant.as_str().as_bytes());
+        Ok(hex::encode(&mac.finalize().into_bytes()))
+    }
+
     fn cipher(&self, key_id: &str) -> Result<Aes256Gcm, Error> {
         let key = self.keys.get(key_id).ok_or_else(|| Error::UnknownKey(key_id.to_owned()))?;
         let key = Key::<Aes256Gcm>::try_from(key.expose_secret());
@@ -167,6 +186,16 @@ mod tests {
     fn a_key_of_the_wrong_length_is_refused() {
         let short = SecretString::from(BASE64.encode([1; 16]));
         assert!(matches!(Keyring::new("k", &short), Err(Error::BadKey)));
+    }
+
+    #[test]
+    fn an_external_id_is_a_tenants_own_and_stable() {
+        let (a, b) = (TenantId::parse("a").unwrap(), TenantId::parse("b").unwrap());
+        let id = ring("k1", 7).external_id(&a).unwrap();
+        assert_eq!(id.len(), 64);
+        assert_eq!(ring("k2", 7).external_id(&a).unwrap(), id);
+        assert_ne!(ring("k1", 7).external_id(&b).unwrap(), id);
+        assert_ne!(ring("k1", 8).external_id(&a).unwrap(), id);
     }
 
     #[test]

@@ -16,6 +16,13 @@ pub trait Sink: Send + Sync {
     /// future cancels the attempt.
     fn attempt(&self, attempt: Attempt) -> SinkFuture<'_, Outcome>;
 
+    /// Finds out whether the destination is there and takes what this attempt would bring it. A
+    /// sink whose service can be asked does that instead of delivering, unless the subscription
+    /// wants the test event itself (contract section 7, "Verification").
+    fn verify(&self, attempt: Attempt) -> SinkFuture<'_, Outcome> {
+        self.attempt(attempt)
+    }
+
     /// Whether the hub may and can address this destination at all, asked when a subscription is
     /// written. `Err` says what is wrong with it, for the tenant.
     fn admit<'a>(&'a self, config: &'a SinkConfig) -> SinkFuture<'a, Result<(), String>>;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use streaming_hub_model::attempt::{AttemptResult, ErrorClass, Outcome};
 use streaming_hub_model::id::JobId;
-use streaming_hub_model::subscription::SinkConfig;
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_topology::processors::delivery::slots::Slot;
 use streaming_hub_topology::processors::delivery::{Order, Returned};
@@ -61,9 +60,8 @@ impl Destinations {
     /// Starts a call.
     pub fn call(&mut self, address: Address, order: Order, random: &mut Random, now_ms: i64) {
         let Order { job, attempt, slot, .. } = order;
-        let SinkConfig::Webhook(webhook) = &attempt.subscription.sink;
-        let manner =
-            *self.manners.entry(webhook.url.clone()).or_insert_with(|| Manner::draw(random));
+        let target = attempt.subscription.sink.target();
+        let manner = *self.manners.entry(target).or_insert_with(|| Manner::draw(random));
         let (outcome, took_ms) = manner.answer(random);
         self.under_way.push(UnderWay {
             address,
@@ -141,6 +139,7 @@ impl Manner {
         }
         let result = AttemptResult::Delivered;
         let duration_ms = took_ms.unsigned_abs();
-        (Outcome { result, status: Some(200), excerpt: Vec::new(), duration_ms }, took_ms)
+        let (status, excerpt) = (Some(200), Vec::new());
+        (Outcome { result, status, excerpt, duration_ms, retry_after_ms: None }, took_ms)
     }
 }

@@ -116,6 +116,7 @@ pub struct Webhook {
     keyring: Arc<Keyring>,
     factory: client::Factory,
     pools: Pools<Client>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Webhook {
@@ -132,8 +133,8 @@ impl Webhook {
     ) -> Result<Self, Error> {
         settings.validate()?;
         let factory = client::Factory::new(&settings, resolver.clone())?;
-        let pools = Pools::new(settings.limits(), clock);
-        Ok(Self { settings, resolver, keyring, factory, pools })
+        let pools = Pools::new(settings.limits(), Arc::clone(&clock));
+        Ok(Self { settings, resolver, keyring, factory, pools, clock })
     }
 
     async fn deliver(&self, attempt: &Attempt) -> Outcome {
@@ -198,7 +199,7 @@ impl Webhook {
         let deadline = began + Duration::from_millis(self.settings.timeout_ms);
         let sent = client::foreground(client.execute(request));
         match tokio::time::timeout_at(deadline, sent).await {
-            Ok(Ok(response)) => classify::response(response, deadline).await,
+            Ok(Ok(response)) => classify::response(response, self.clock.now(), deadline).await,
             Ok(Err(error)) => classify::error(&error),
             Err(_) => Outcome::failed(
                 ErrorClass::Timeout,

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use reqwest::{Response, StatusCode};
 use streaming_hub_model::attempt::{AttemptResult, EXCERPT_BYTES_MAX, ErrorClass, Outcome};
+use streaming_hub_model::retry;
+use streaming_hub_model::time::UnixMillis;
 use tokio::time::Instant;
 
 use crate::resolver;
@@ -20,9 +22,10 @@ pub(super) const BODY_BYTES_MAX: u32 = 64 * 1024;
 /// The longest that a body is waited for.
 const BODY_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The outcome of an attempt that was answered. Returns by `deadline`.
-pub(super) async fn response(response: Response, deadline: Instant) -> Outcome {
+/// The outcome of an attempt that was answered at `now`. Returns by `deadline`.
+pub(super) async fn response(response: Response, now: UnixMillis, deadline: Instant) -> Outcome {
     let status = response.status();
+    let retry_after_ms = retry_after(&response, now);
     let excerpt = read_body(response, deadline.min(Instant::now() + BODY_TIME_MAX)).await;
     let (result, excerpt) = match class_of(status) {
         None => (AttemptResult::Delivered, Vec::new()),
@@ -31,7 +34,16 @@ pub(super) async fn response(response: Response, deadline: Instant) -> Outcome {
             (AttemptResult::Failed { class, detail }, excerpt)
         }
     };
-    Outcome { result, status: Some(status.as_u16()), excerpt, duration_ms: 0 }
+    Outcome { result, status: Some(status.as_u16()), excerpt, duration_ms: 0, retry_after_ms }
+}
+
+/// What a 429 or 503 says of when to come again. The last line of several counts.
+fn retry_after(response: &Response, now: UnixMillis) -> Option<u64> {
+    if !matches!(response.status().as_u16(), 429 | 503) {
+        return None;
+    }
+    let value = response.headers().get_all("retry-after").iter().next_back()?;
+    retry::retry_after_ms(value.to_str().ok()?, now)
 }
 
 /// The class of a status, none for success.
@@ -39,6 +51,7 @@ fn class_of(status: StatusCode) -> Option<ErrorClass> {
     match status.as_u16() {
         200..=299 => None,
         300..=399 => Some(ErrorClass::Redirect),
+        410 => Some(ErrorClass::Gone),
         429 => Some(ErrorClass::Throttled),
         400..=499 => Some(ErrorClass::Http4xx),
         500..=599 => Some(ErrorClass::Http5xx),
@@ -69,6 +82,7 @@ pub(super) fn error(error: &reqwest::Error) -> Outcome {
     let resolution = chain.iter().find_map(|cause| cause.downcast_ref::<resolver::Error>());
     if let Some(cause) = resolution {
         let class = match cause {
+            resolver::Error::Unavailable(_) => return Outcome::not_attempted(cause.to_string()),
             resolver::Error::Refused(_) => ErrorClass::RefusedAddress,
             resolver::Error::Failed(_) | resolver::Error::Empty => ErrorClass::Dns,
         };

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use serde_json::json;
 use streaming_hub_model::attempt::AttemptResult;
 use streaming_hub_model::event::Event;
-use streaming_hub_model::id::EventId;
+use streaming_hub_model::id::{EventId, JobId};
 use streaming_hub_model::secret::KEY_BYTES;
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::tenant::TenantId;
@@ -151,6 +151,7 @@ impl Draft {
         let id = EventId::parse(&EVENT_ID.to_uppercase()).unwrap();
         let event = Event::made(id, tenant, self.headers.clone(), self.payload.clone());
         Attempt {
+            job: JobId::from_bytes([0x88; 16]).unwrap(),
             delivery_id: Uuid::from_u128(0xABCD),
             subscription: Arc::new(self.subscription()),
             event: Arc::new(event),

@@ -179,7 +179,13 @@ impl Delivery {
         let order = Order {
             job: job.id,
             waited_ms: first.then(|| now.since(job.facts.due)),
-            attempt: Attempt { delivery_id, subscription, event: Arc::new(event), at: now },
+            attempt: Attempt {
+                job: job.id,
+                delivery_id,
+                subscription,
+                event: Arc::new(event),
+                at: now,
+            },
             slot,
         };
         self.claim_job(&job, Some(delivery_id));

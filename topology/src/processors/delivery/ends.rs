@@ -2,6 +2,7 @@
 //! shortened below what they had. They are chosen while jobs are claimed, a bounded number at a
 //! time, and end in a step of their own.
 
+use streaming_hub_model::attempt::ErrorClass;
 use streaming_hub_model::routing;
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::time::UnixMillis;
@@ -23,6 +24,8 @@ const ENDING_BYTES_MAX: usize = 1024 * 1024;
 pub enum EndReason {
     /// Its schedule is used up.
     Exhausted,
+    /// The event itself can never be delivered there; the class says why.
+    Terminal(ErrorClass),
     /// Its subscription was deleted.
     SubscriptionDeleted,
     /// Its subscription was disabled.
@@ -35,6 +38,7 @@ impl EndReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exhausted => "exhausted",
+            Self::Terminal(class) => class.as_str(),
             Self::SubscriptionDeleted => "subscription_deleted",
             Self::SubscriptionDisabled => "subscription_disabled",
         }

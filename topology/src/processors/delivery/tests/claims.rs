@@ -2,8 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use streaming_hub_model::subscription::SinkConfig;
-
 use super::*;
 use crate::processors::testing::fixtures::{HOUR, set};
 
@@ -167,8 +165,7 @@ fn an_attempt_has_the_subscription_as_it_is_now_and_an_id_of_its_own() {
     world.bench.turn_clock(77);
     world.turn();
     let (attempt, waited_ms) = (world.orders[0].attempt.clone(), world.orders[0].waited_ms);
-    let SinkConfig::Webhook(sink) = &attempt.subscription.sink;
-    assert_eq!(sink.url, "https://new.example.com/");
+    assert_eq!(attempt.subscription.sink.target(), "webhook https://new.example.com/");
     assert_eq!((attempt.at, waited_ms), (world.bench.now, Some(77)));
     assert_eq!((attempt.event.id, attempt.event.tenant.as_str()), (event_id(1), TENANT));
     assert_eq!(&attempt.event.payload[..], format!("data of {}", event_id(1)).as_bytes());

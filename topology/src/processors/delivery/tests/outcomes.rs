@@ -43,6 +43,21 @@ fn a_delivered_job_is_a_tombstone_and_a_line_in_the_attempt_log() {
 }
 
 #[test]
+fn what_can_never_be_delivered_is_a_dead_letter_at_once_with_the_class_as_the_reason() {
+    for class in [ErrorClass::TooLarge, ErrorClass::RoutingKeyTooLong] {
+        let mut world = World::new();
+        world.subscribe(1, |_| ());
+        let [job] = world.jobs(1);
+        world.turn();
+        world.answer(job, Outcome::failed(class, "no"));
+        world.commit();
+        assert_eq!(world.place(job).as_deref(), Some("dead-letters"));
+        assert_eq!(world.counters.count("dead_letters_total", class.as_str()), 1);
+        assert_eq!(world.attempts(job).len(), 1);
+    }
+}
+
+#[test]
 fn a_failed_job_moves_to_the_next_tier_in_the_transaction_that_records_the_attempt() {
     let mut world = World::new();
     world.subscribe(1, |_| ());
