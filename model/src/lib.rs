@@ -13,6 +13,7 @@ pub mod hex;
 pub mod id;
 pub mod internal;
 pub mod job;
+pub mod packed;
 pub mod ports;
 pub mod reason;
 pub mod registry;
