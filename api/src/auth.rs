@@ -6,7 +6,6 @@
 
 use std::collections::HashSet;
 use std::hint::black_box;
-use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
@@ -14,8 +13,10 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use streaming_hub_model::hex;
 use streaming_hub_model::tenant::TenantId;
 
+use crate::forward::Principal;
 use crate::problem::{Code, Problem};
 use crate::state::Api;
 
@@ -115,7 +116,8 @@ impl Tokens {
 
 fn known(config: &TokenConfig) -> Result<Known, Error> {
     let name = || config.name.clone();
-    let digest = digest(&config.sha256).ok_or_else(|| Error::BadDigest(name()))?;
+    let digest = hex::decode(&config.sha256).and_then(|digest| digest.try_into().ok());
+    let digest = digest.ok_or_else(|| Error::BadDigest(name()))?;
     let caller = match (config.role, &config.tenant) {
         (Role::Tenant, Some(tenant)) => Caller::Tenant(tenant.clone()),
         (Role::Tenant, None) => return Err(Error::TenantMissing(name())),
@@ -123,19 +125,6 @@ fn known(config: &TokenConfig) -> Result<Known, Error> {
         (Role::Operator, Some(_)) => return Err(Error::TenantGiven(name())),
     };
     Ok(Known { name: name(), digest, caller })
-}
-
-fn digest(hex: &str) -> Option<[u8; DIGEST_BYTES]> {
-    let digits = hex.as_bytes();
-    if digits.len() != 2 * DIGEST_BYTES {
-        return None;
-    }
-    let nibble = |digit: u8| char::from(digit).to_digit(16).and_then(|n| u8::try_from(n).ok());
-    let mut digest = [0; DIGEST_BYTES];
-    for (byte, pair) in digest.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
-    }
-    Some(digest)
 }
 
 fn equal(a: &[u8; DIGEST_BYTES], b: &[u8; DIGEST_BYTES]) -> bool {
@@ -153,41 +142,59 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
 }
 
+/// Who calls, as a bearer token or another instance of the hub says; noted for the log and for
+/// what is forwarded.
+pub(crate) fn principal(parts: &mut Parts, api: &Api) -> Result<Principal, Problem> {
+    // Another instance has named the caller already: its token was checked before any handler.
+    if let Some(principal) = parts.extensions.get::<Principal>() {
+        tracing::Span::current().record("token", &principal.token);
+        return Ok(principal.clone());
+    }
+    let token = bearer(&parts.headers).and_then(|token| api.tokens.find(token));
+    let token = token.ok_or(Code::Unauthenticated)?;
+    tracing::Span::current().record("token", &token.name);
+    let (role, tenant) = match &token.caller {
+        Caller::Tenant(tenant) => (Role::Tenant, Some(tenant.clone())),
+        Caller::Operator => (Role::Operator, None),
+    };
+    let principal = Principal { role, tenant, token: token.name.clone() };
+    parts.extensions.insert(principal.clone());
+    Ok(principal)
+}
+
 /// A request made with a tenant's token.
 pub(crate) struct TenantCaller {
     /// The only tenant whose resources exist for this request.
     pub(crate) tenant: TenantId,
 }
 
-/// A request made with an operator's token.
-pub(crate) struct OperatorCaller;
-
-/// Whom the request's token names.
-fn caller(headers: &HeaderMap, api: &Api) -> Result<Caller, Problem> {
-    let token = bearer(headers).and_then(|token| api.tokens.find(token));
-    let token = token.ok_or(Code::Unauthenticated)?;
-    tracing::Span::current().record("token", &token.name);
-    Ok(token.caller.clone())
-}
-
-impl FromRequestParts<Arc<Api>> for TenantCaller {
+// The guard around each route has named the caller, after it looked at the route's access. Without
+// one (a route without a guard) nobody may.
+impl<S: Send + Sync> FromRequestParts<S> for TenantCaller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Problem> {
-        match caller(&parts.headers, api)? {
-            Caller::Tenant(tenant) => Ok(Self { tenant }),
-            Caller::Operator => Err(Code::Forbidden.into()),
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match parts.extensions.get() {
+            Some(Principal { role: Role::Tenant, tenant: Some(tenant), .. }) => {
+                Ok(Self { tenant: tenant.clone() })
+            }
+            Some(_) => Err(Code::Forbidden.into()),
+            None => Err(Code::Unauthenticated.into()),
         }
     }
 }
 
-impl FromRequestParts<Arc<Api>> for OperatorCaller {
+/// A request made with an operator's token.
+pub(crate) struct OperatorCaller;
+
+impl<S: Send + Sync> FromRequestParts<S> for OperatorCaller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Problem> {
-        match caller(&parts.headers, api)? {
-            Caller::Operator => Ok(Self),
-            Caller::Tenant(_) => Err(Code::Forbidden.into()),
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match parts.extensions.get() {
+            Some(Principal { role: Role::Operator, tenant: None, .. }) => Ok(Self),
+            Some(_) => Err(Code::Forbidden.into()),
+            None => Err(Code::Unauthenticated.into()),
         }
     }
 }

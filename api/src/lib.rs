@@ -13,12 +13,19 @@ mod body;
 mod draft;
 mod exchange;
 mod fields;
+#[allow(dead_code, reason = "the next routes ask tasks through it")]
+mod forward;
+mod guard;
+mod idempotency;
+mod if_match;
 mod metrics;
 pub mod openapi;
 mod operations;
+mod patch;
 mod problem;
 mod query;
 mod routes;
+mod secrets;
 mod server;
 mod state;
 mod subscriptions;
@@ -29,6 +36,7 @@ mod view;
 mod testing;
 
 pub use auth::{Role, TokenConfig, Tokens};
+pub use forward::{Cluster, Error as ClusterError};
 pub use metrics::Metrics;
 pub use problem::markdown as problems_markdown;
 pub use routes::{Access, Route, operations_router, router, routes};

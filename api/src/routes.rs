@@ -10,6 +10,8 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::MethodRouter;
 
 use crate::exchange::exchange;
+use crate::forward::admit;
+use crate::guard::{Guard, guard};
 use crate::openapi::Operation;
 use crate::problem::{Code, Problem};
 use crate::state::{Api, Operations};
@@ -97,8 +99,14 @@ pub fn router(api: Api) -> Router {
         Handler::Operations(handler) => {
             router.route(route.path, handler.with_state(Arc::clone(&operations)))
         }
-        Handler::Api(handler) => router.route(route.path, handler.with_state(Arc::clone(&api))),
+        Handler::Api(handler) => {
+            let state = Guard { api: Arc::clone(&api), access: route.access };
+            // Not around the answer to other methods: that a path has none of them is no secret.
+            let guarded = handler.route_layer(from_fn_with_state(state, guard));
+            router.route(route.path, guarded.with_state(Arc::clone(&api)))
+        }
     });
+    let own = own.layer(from_fn_with_state(api, admit));
     finish(own.layer(DefaultBodyLimit::max(body_bytes_max)), operations)
 }
 

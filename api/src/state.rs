@@ -7,7 +7,7 @@ use std::time::Duration;
 use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::id::{SubscriptionId, uuid_v7};
 use streaming_hub_model::ports::{
-    Changes, Clock, Entropy, Readiness, SubscriptionTable, Unavailable,
+    Changes, Clock, Deliveries, Entropy, Readiness, SubscriptionTable, Unavailable,
 };
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -16,6 +16,7 @@ use streaming_hub_model::tenant::TenantId;
 use uuid::Uuid;
 
 use crate::auth::Tokens;
+use crate::forward::Cluster;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
 
@@ -50,12 +51,16 @@ pub struct Api {
     pub table: Arc<dyn SubscriptionTable>,
     /// The way to the registry.
     pub changes: Arc<dyn Changes>,
+    /// The way to the delivery tasks.
+    pub deliveries: Arc<dyn Deliveries>,
     /// Admits destinations and probes them.
     pub sink: Arc<dyn Sink>,
     /// Seals signing secrets.
     pub keyring: Arc<Keyring>,
     /// Who may call.
     pub tokens: Tokens,
+    /// The way to other instances; `None` where no cluster key is configured.
+    pub cluster: Option<Cluster>,
     /// How much a caller may ask for.
     pub limits: Limits,
 }
@@ -90,6 +95,20 @@ impl Api {
         self.own(tenant, id).ok_or_else(|| Code::NotFound.into())
     }
 
+    /// Anyone's subscription of this id, for an operator.
+    pub(crate) async fn find_any(&self, id: SubscriptionId) -> Result<Arc<Subscription>, Problem> {
+        if let Some(found) = self.table.get(id) {
+            return Ok(found);
+        }
+        self.table.catch_up().await;
+        self.table.get(id).ok_or_else(|| Code::NotFound.into())
+    }
+
+    /// An id for something new.
+    pub(crate) fn new_id(&self) -> SubscriptionId {
+        SubscriptionId::from_parts(self.operations.clock.now().0, self.operations.entropy.ten())
+    }
+
     /// The tenant's subscription as this instance's table has it now.
     pub(crate) fn own(&self, tenant: &TenantId, id: SubscriptionId) -> Option<Arc<Subscription>> {
         self.table.get(id).filter(|found| found.tenant == *tenant)
@@ -102,14 +121,15 @@ impl Api {
         subscription: SubscriptionId,
         action: Action,
     ) -> Result<Decision, Problem> {
-        let creates = matches!(action, Action::Create { .. });
-        let change = Change {
-            id: self.operations.uuid(),
-            reply_to: String::new(),
-            tenant: tenant.clone(),
-            subscription,
-            action,
-        };
+        let (id, reply_to) = (self.operations.uuid(), String::new());
+        let tenant = tenant.clone();
+        self.decided(Change { id, reply_to, tenant, subscription, action }).await
+    }
+
+    /// The same for a change that is made already.
+    pub(crate) async fn decided(&self, change: Change) -> Result<Decision, Problem> {
+        let creates = matches!(change.action, Action::Create { .. });
+        let subscription = change.subscription;
         match self.changes.submit(change).await {
             Ok(Decision::Refused { refusal }) => Err(refusal.into()),
             Ok(decision) => Ok(decision),

@@ -37,9 +37,10 @@ pub fn matching() -> SubTopology {
 pub fn delivery() -> SubTopology {
     let tiers = (1..=RETRY_TIERS).map(Topic::Retry);
     let mut restores = vec![Topic::Deliveries];
-    restores.extend(tiers.clone());
+    restores.extend(tiers);
+    restores.extend([Topic::Attempts, Topic::DeadLetters, Topic::Failures]);
     let mut writes = restores.clone();
-    writes.extend([Topic::Attempts, Topic::DeadLetters, Topic::Instances]);
+    writes.extend([Topic::SubscriptionChanges, Topic::Instances]);
     SubTopology {
         name: "delivery",
         source: Source::Internal(Topic::Deliveries),
@@ -55,9 +56,14 @@ pub fn registry() -> SubTopology {
     SubTopology {
         name: "registry",
         source: Source::Internal(Topic::SubscriptionChanges),
-        restores: vec![Topic::Subscriptions],
+        restores: vec![Topic::Subscriptions, Topic::Idempotency],
         resume: Resume::Committed,
-        writes: vec![Topic::Subscriptions, Topic::SubscriptionReplies, Topic::Instances],
+        writes: vec![
+            Topic::Subscriptions,
+            Topic::Idempotency,
+            Topic::SubscriptionReplies,
+            Topic::Instances,
+        ],
     }
 }
 
