@@ -94,15 +94,22 @@ impl<'a> Headers<'a> {
     /// signature of a producer covers it.)
     pub fn travelling(&self) -> impl Iterator<Item = (&'a str, Option<&'a [u8]>)> + use<'a> {
         self.all.iter().filter_map(|(name, value)| {
-            travels(name).then(|| str::from_utf8(name).ok()).flatten().map(|name| (name, *value))
+            bytes_travel(name)
+                .then(|| str::from_utf8(name).ok())
+                .flatten()
+                .map(|name| (name, *value))
         })
     }
 }
 
-/// Whether a header of this name, if it is UTF-8, travels on internal topics: see
-/// [`Headers::travelling`].
+/// Whether a header of this name travels on internal topics: see [`Headers::travelling`].
 #[must_use]
-pub fn travels(name: &[u8]) -> bool {
+pub fn travels(name: &str) -> bool {
+    bytes_travel(name.as_bytes())
+}
+
+/// [`travels`] of a name that is UTF-8 already.
+pub(crate) fn bytes_travel(name: &[u8]) -> bool {
     name.starts_with(b"ce-")
         || [TRACEPARENT, TRACESTATE, BAGGAGE].iter().any(|own| own.as_bytes() == name)
 }

@@ -151,7 +151,7 @@ pub fn is_carried(header: &HeaderRef<'_>) -> bool {
     let is_derived = |name: &[u8]| {
         [EVENT, ID, TENANT, MAJOR, ARRIVAL, FROM].iter().any(|own| own.as_bytes() == name)
     };
-    crate::headers::travels(header.0) || header.0.starts_with(b"hub-") && is_derived(header.0)
+    crate::headers::bytes_travel(header.0) || header.0.starts_with(b"hub-") && is_derived(header.0)
 }
 
 /// The header that says the format, where no packed one says it.

@@ -90,7 +90,7 @@ fn an_accepted_record_keeps_its_own_headers_byte_exact_and_in_order_before_the_h
     ]);
     let own: Vec<Header> = headers
         .iter()
-        .filter(|(name, _)| std::str::from_utf8(name).is_ok_and(|name| travels(name.as_bytes())))
+        .filter(|(name, _)| std::str::from_utf8(name).is_ok_and(travels))
         .cloned()
         .collect();
     let entry = accepted(headers, Some(b"\x00payload\xff"));
