@@ -10,6 +10,7 @@
 
 pub mod auth;
 mod body;
+mod dlq;
 mod draft;
 mod exchange;
 mod fields;
@@ -18,12 +19,15 @@ mod forward;
 mod guard;
 mod idempotency;
 mod if_match;
+mod log_filter;
 mod metrics;
 pub mod openapi;
 mod operations;
 mod patch;
 mod problem;
+mod pull;
 mod query;
+mod rate;
 mod routes;
 mod secrets;
 mod server;
@@ -37,8 +41,10 @@ mod testing;
 
 pub use auth::{Role, TokenConfig, Tokens};
 pub use forward::{Cluster, Error as ClusterError};
+pub use log_filter::LogFilter;
 pub use metrics::Metrics;
 pub use problem::markdown as problems_markdown;
+pub use rate::{Buckets as ReadBuckets, ReadRate};
 pub use routes::{Access, Route, operations_router, router, routes};
 pub use server::serve;
-pub use state::{Api, Limits, Operations};
+pub use state::{Api, Limits, Operations, OperatorPorts};
