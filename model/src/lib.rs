@@ -22,6 +22,7 @@ pub mod internal;
 pub mod job;
 pub mod json;
 pub mod overview;
+pub mod packed;
 pub mod peer;
 pub mod ports;
 pub mod pull;
