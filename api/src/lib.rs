@@ -18,6 +18,7 @@ mod forward;
 mod guard;
 mod idempotency;
 mod if_match;
+pub mod jwt;
 mod metrics;
 pub mod openapi;
 mod operations;
@@ -37,6 +38,7 @@ mod testing;
 
 pub use auth::{Role, TokenConfig, Tokens};
 pub use forward::{Cluster, Error as ClusterError};
+pub use jwt::{Jwt, JwtSettings};
 pub use metrics::Metrics;
 pub use problem::markdown as problems_markdown;
 pub use routes::{Access, Route, operations_router, router, routes};

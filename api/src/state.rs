@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use crate::auth::Tokens;
 use crate::forward::Cluster;
+use crate::jwt::Jwt;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
 
@@ -59,6 +60,8 @@ pub struct Api {
     pub keyring: Arc<Keyring>,
     /// Who may call.
     pub tokens: Tokens,
+    /// What verifies JSON web tokens, where they are accepted.
+    pub jwt: Option<Arc<Jwt>>,
     /// The way to other instances; `None` where no cluster key is configured.
     pub cluster: Option<Cluster>,
     /// How much a caller may ask for.

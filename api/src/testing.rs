@@ -332,6 +332,7 @@ impl Harness {
                 request_timeout,
             }),
             tokens: tokens(),
+            jwt: None,
             cluster: None,
             limits,
         };

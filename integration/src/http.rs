@@ -21,6 +21,8 @@ pub struct Ask<'a> {
     pub token: Option<&'a str>,
     /// JSON body.
     pub body: Option<&'a Value>,
+    /// Further headers.
+    pub headers: &'a [(&'a str, &'a str)],
 }
 
 /// One answer.
@@ -60,6 +62,9 @@ fn request(address: SocketAddr, ask: &Ask<'_>) -> String {
     );
     if let Some(token) = ask.token {
         text += &format!("Authorization: Bearer {token}\r\n");
+    }
+    for (name, value) in ask.headers {
+        text += &format!("{name}: {value}\r\n");
     }
     let body = ask.body.map(Value::to_string).unwrap_or_default();
     if ask.body.is_some() {
