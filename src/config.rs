@@ -64,10 +64,14 @@ pub(crate) struct Config {
     pub(crate) delivery: Delivery,
     /// When a subscription that fails is disabled.
     pub(crate) autodisable: AutoDisable,
+    /// Pull subscriptions.
+    pub(crate) pull: Pull,
     /// Deliveries over HTTP.
     pub(crate) webhook: Webhook,
     /// What a destination may be.
     pub(crate) sinks: Sinks,
+    /// The producers' dead letters.
+    pub(crate) dlq: Dlq,
     /// Secrets at rest.
     pub(crate) encryption: Encryption,
     /// The HTTP interface.
@@ -198,6 +202,20 @@ pub(crate) struct AutoDisable {
     pub(crate) spread_hours: u32,
 }
 
+/// Pull subscriptions, contract sections 5 and 8.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pull {
+    /// How long read entries stay behind the cursor, milliseconds.
+    pub(crate) read_retention_ms: u64,
+    /// How long unread entries stay, milliseconds.
+    pub(crate) unread_retention_ms: u64,
+    /// Reads of a tenant in a second.
+    pub(crate) reads_per_second: u32,
+    /// Reads of a tenant at once; at least `reads_per_second`.
+    pub(crate) reads_burst: u32,
+}
+
 /// Deliveries over HTTP, contract section 5.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -226,6 +244,16 @@ pub(crate) struct Sinks {
     /// Networks that are allowed although they are private.
     #[serde(with = "values::networks")]
     pub(crate) allow_cidrs: Vec<IpNet>,
+}
+
+/// The index of the producers' dead letters, contract section 6.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Dlq {
+    /// The most entries.
+    pub(crate) index_entries_max: usize,
+    /// How long an entry is listed, hours.
+    pub(crate) index_retention_hours: u32,
 }
 
 /// Secrets at rest, contract section 5.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use prometheus::Registry as Metrics;
-use streaming_hub_api::{Api, Limits, Operations, Tokens};
+use streaming_hub_api::{Api, Limits, Operations, OperatorPorts, ReadBuckets, Tokens};
 use streaming_hub_model::ports::{Clock, Deliveries, Entropy, Readiness};
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -19,6 +19,7 @@ use streaming_hub_topology::holds::Holds;
 use streaming_hub_topology::instances::Owners;
 use streaming_hub_topology::kafka::admin::{Administrator, Consumed};
 use streaming_hub_topology::metrics::Metrics as TopologyMetrics;
+use streaming_hub_topology::pull::PullClient;
 use streaming_hub_topology::runtime::status::Status;
 use streaming_hub_topology::runtime::thread::{Gate, Outside, Running, Stop};
 use streaming_hub_topology::runtime::watchdog::Watchdog;
@@ -31,8 +32,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Role};
 use crate::instance::Instance;
-use crate::settings;
 use crate::threads::{self, Started};
+use crate::{logging, observer, settings};
 
 /// How often queues are trimmed below what was consumed.
 const TRIM: Duration = Duration::from_secs(30);
@@ -73,6 +74,7 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     let administrator = Administrator::new(settings::kafka(config), settings::topics(config))
         .context("kafka: no client can be made of these settings")?;
     administrator.ensure(config.topics.auto_create).await?;
+    let pull_base = administrator.pull_base()?;
     let metrics = Metrics::new();
     let shared = shared(config, &instance, &metrics)?;
     let views = Views {
@@ -93,9 +95,14 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     let outside = Outside { watermarks, owners, watchdog };
     let parts = Parts { shared, views, sink, stop, outside };
     follow(&parts)?;
-    let Started { running, deliveries } = threads::start(config, &parts)?;
+    let operator = OperatorPorts {
+        producer_dlq: observer::start(config, &parts, &metrics)?,
+        log: logging::filter(),
+    };
+    let Started { running, deliveries, pull } = threads::start(config, &parts, pull_base)?;
     let ready = Arc::new(Ready::new(&parts));
-    let (drained, server) = serve(config, &parts, (keyring, deliveries), (&ready, metrics)).await?;
+    let ports = (keyring, Tasks { deliveries, pull }, operator);
+    let (drained, server) = serve(config, &parts, ports, (&ready, metrics)).await?;
     trim(administrator, &parts);
     let ended = supervise(&running).await;
     ready.stopping.store(true, Ordering::Relaxed);
@@ -199,13 +206,19 @@ impl Readiness for Ready {
     }
 }
 
+/// The ways to tasks that are asked from outside.
+struct Tasks {
+    deliveries: Arc<dyn Deliveries>,
+    pull: PullClient,
+}
+
 type Server = tokio::task::JoinHandle<std::io::Result<()>>;
 
 /// Starts the HTTP server; it drains once the sender is dropped.
 async fn serve(
     config: &Config,
     parts: &Parts,
-    (keyring, deliveries): (Option<Arc<Keyring>>, Arc<dyn Deliveries>),
+    (keyring, tasks, operator): (Option<Arc<Keyring>>, Tasks, OperatorPorts),
     (ready, metrics): (&Arc<Ready>, Metrics),
 ) -> anyhow::Result<(tokio::sync::oneshot::Sender<()>, Server)> {
     let listener = TcpListener::bind(config.api.listen)
@@ -230,13 +243,16 @@ async fn serve(
                     topics: shared.topics.clone(),
                 }),
                 changes: Arc::new(changes),
-                deliveries,
+                deliveries: tasks.deliveries,
                 sink: Arc::clone(sink),
                 keyring,
                 operations,
+                operator,
                 tokens: Tokens::new(&settings::tokens(config)?)?,
                 jwt: jwt(config)?,
                 cluster: settings::cluster(config, &parts.shared.instance)?,
+                pull: Arc::new(tasks.pull),
+                reads: ReadBuckets::new(settings::read_rate(config)),
                 limits: Limits {
                     event_types_max: config.api.event_types_per_subscription,
                     ..Limits::default()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
-use streaming_hub_api::{Cluster, Jwt, JwtSettings, Role as TokenRole, TokenConfig};
+use streaming_hub_api::{Cluster, Jwt, JwtSettings, ReadRate, Role as TokenRole, TokenConfig};
 use streaming_hub_model::envelope::IngestPolicy;
 use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::follow::{FollowPolicy, FollowSet};
@@ -17,6 +17,7 @@ use streaming_hub_sinks::guard::AddressPolicy;
 use streaming_hub_sinks::webhook::WebhookSettings;
 use streaming_hub_state::{ResourceLimits, SharedResources};
 use streaming_hub_topology::clock::SystemClock;
+use streaming_hub_topology::dlq::DlqSettings;
 use streaming_hub_topology::kafka::client::KafkaSettings;
 use streaming_hub_topology::processors::delivery::Retention;
 use streaming_hub_topology::shared::CommitSettings;
@@ -131,6 +132,14 @@ pub(crate) fn stores(config: &Config) -> anyhow::Result<DiskStores> {
     })
 }
 
+/// Bounds of the index of the producers' dead letters.
+pub(crate) fn dlq(config: &Config) -> DlqSettings {
+    DlqSettings {
+        entries_max: config.dlq.index_entries_max,
+        retention_ms: u64::from(config.dlq.index_retention_hours) * 3_600_000,
+    }
+}
+
 /// What destinations may be, and how they are called.
 pub(crate) fn sinks(config: &Config) -> SinkSettings {
     SinkSettings {
@@ -189,6 +198,11 @@ pub(crate) fn cluster(config: &Config, instance: &str) -> anyhow::Result<Option<
     };
     let key = secret.expose_secret().as_bytes().to_vec().into();
     Ok(Some(Cluster::new(key, &config.cluster.hosts, instance.to_owned()).context("cluster")?))
+}
+
+/// How often a tenant may read pull subscriptions.
+pub(crate) fn read_rate(config: &Config) -> ReadRate {
+    ReadRate { per_second: config.pull.reads_per_second, burst: config.pull.reads_burst }
 }
 
 /// The static tokens.

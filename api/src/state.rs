@@ -7,7 +7,8 @@ use std::time::Duration;
 use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::id::{SubscriptionId, uuid_v7};
 use streaming_hub_model::ports::{
-    Changes, Clock, Deliveries, Entropy, Readiness, SubscriptionTable, Unavailable,
+    Changes, Clock, Deliveries, Entropy, ProducerDeadLetters, PullLogs, Readiness,
+    SubscriptionTable, Unavailable,
 };
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -18,8 +19,10 @@ use uuid::Uuid;
 use crate::auth::Tokens;
 use crate::forward::Cluster;
 use crate::jwt::Jwt;
+use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
+use crate::rate::Buckets;
 
 /// What answers on every instance, whatever its roles: its health, its numbers, and the exchange
 /// around each request.
@@ -58,14 +61,29 @@ pub struct Api {
     pub sink: Arc<dyn Sink>,
     /// Seals signing secrets.
     pub keyring: Arc<Keyring>,
+    /// What only operators ask for.
+    pub operator: OperatorPorts,
     /// Who may call.
     pub tokens: Tokens,
     /// What verifies JSON web tokens, where they are accepted.
     pub jwt: Option<Arc<Jwt>>,
     /// The way to other instances; `None` where no cluster key is configured.
     pub cluster: Option<Cluster>,
+    /// The logs of pull subscriptions whose tasks run here.
+    pub pull: Arc<dyn PullLogs>,
+    /// How often tenants may read pull subscriptions here.
+    pub reads: Buckets,
     /// How much a caller may ask for.
     pub limits: Limits,
+}
+
+/// What only operators ask for; what an instance does not have is absent.
+#[derive(Clone, Default)]
+pub struct OperatorPorts {
+    /// The producers' dead letters.
+    pub producer_dlq: Option<Arc<dyn ProducerDeadLetters>>,
+    /// The log of this process.
+    pub log: Option<Arc<dyn LogFilter>>,
 }
 
 /// Bounds of one request. What a tenant may own in all is the registry's to count.

@@ -157,7 +157,8 @@ impl Api {
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> Result<Answer> {
-        http::ask(self.address, &Ask { method, target, token: Some(&self.token), body, headers })
+        let ask = Ask { method, target, token: Some(&self.token), body };
+        http::ask_with(self.address, &ask, headers)
     }
 
     fn expect(&self, method: &str, target: &str, body: Option<&Value>) -> Result<Value> {

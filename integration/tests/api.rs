@@ -18,6 +18,7 @@ use streaming_hub_integration::world::{self, World};
 use streaming_hub_integration::{say, wait};
 
 #[path = "../../docs/receivers/verify.rs"]
+#[expect(clippy::disallowed_methods, unreachable_pub, reason = "it is a receiver's, not ours")]
 mod verify;
 
 const TENANT: &str = "acme";

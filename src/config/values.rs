@@ -20,16 +20,27 @@ pub(crate) enum Role {
     Match,
     /// Attempts deliveries.
     Delivery,
+    /// Keeps and serves the logs of pull subscriptions.
+    Pull,
     /// Decides changes of subscriptions.
     Registry,
+    /// Lists the producers' dead letters.
+    Dlq,
     /// Answers HTTP.
     Api,
 }
 
 impl Role {
     /// All of them, in the order of a record's life.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Ingest, Self::Match, Self::Delivery, Self::Registry, Self::Api];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Ingest,
+        Self::Match,
+        Self::Delivery,
+        Self::Pull,
+        Self::Registry,
+        Self::Dlq,
+        Self::Api,
+    ];
 
     /// As it is written.
     pub(crate) fn name(self) -> &'static str {
@@ -37,7 +48,9 @@ impl Role {
             Self::Ingest => "ingest",
             Self::Match => "match",
             Self::Delivery => "delivery",
+            Self::Pull => "pull",
             Self::Registry => "registry",
+            Self::Dlq => "dlq",
             Self::Api => "api",
         }
     }

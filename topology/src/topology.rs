@@ -28,7 +28,7 @@ pub fn matching() -> SubTopology {
         source: Source::Internal(Topic::IngestRepartition),
         restores: vec![Topic::Dedup],
         resume: Resume::Committed,
-        writes: vec![Topic::Inbox, Topic::Deliveries, Topic::Dedup, Topic::Instances],
+        writes: vec![Topic::Inbox, Topic::Deliveries, Topic::Pull, Topic::Dedup, Topic::Instances],
     }
 }
 
@@ -50,6 +50,18 @@ pub fn delivery() -> SubTopology {
     }
 }
 
+/// Keeps the entries of pull subscriptions and their cursors.
+#[must_use]
+pub fn pull() -> SubTopology {
+    SubTopology {
+        name: "pull",
+        source: Source::Internal(Topic::Pull),
+        restores: vec![Topic::Pull, Topic::Cursors],
+        resume: Resume::Restored,
+        writes: vec![Topic::Pull, Topic::Cursors, Topic::Instances],
+    }
+}
+
 /// Decides changes of subscriptions.
 #[must_use]
 pub fn registry() -> SubTopology {
@@ -67,11 +79,45 @@ pub fn registry() -> SubTopology {
     }
 }
 
+/// Every sub-topology, in the order of a record's life.
+#[must_use]
+pub fn all(follow: FollowSet) -> Vec<SubTopology> {
+    vec![ingest(follow), matching(), delivery(), pull(), registry()]
+}
+
+/// The whole topology as a Mermaid flow chart.
+#[must_use]
+pub fn mermaid(application: &str, follow: FollowSet) -> String {
+    let mut text = String::from("flowchart LR\n");
+    for spec in all(follow) {
+        let _ = writeln!(text, "  {}([{}])", spec.name, spec.name);
+        match &spec.source {
+            Source::Facts(_) => {
+                let sources = spec.source.subscription(application).join("<br>");
+                let _ = writeln!(text, "  facts[\"{sources}\"] --> {}", spec.name);
+            }
+            Source::Internal(topic) => {
+                let name = topic.name(application);
+                let _ = writeln!(text, "  {topic}[{name}] --> {}", spec.name);
+            }
+        }
+        let is_shared = |topic: &&Topic| !matches!(topic, Topic::Retry(2..) | Topic::Instances);
+        for topic in spec.writes.iter().filter(is_shared) {
+            let name = match topic {
+                Topic::Retry(_) => format!("{application}-retry-01 … -{RETRY_TIERS}"),
+                other => other.name(application),
+            };
+            let _ = writeln!(text, "  {} --> {topic}[{name}]", spec.name);
+        }
+    }
+    text
+}
+
 /// The whole topology as text.
 #[must_use]
 pub fn describe(application: &str, follow: FollowSet) -> String {
     let mut text = String::new();
-    for spec in [ingest(follow), matching(), delivery(), registry()] {
+    for spec in all(follow) {
         let _ = writeln!(text, "sub-topology {}  (group {})", spec.name, spec.group(application));
         let source = spec.source.subscription(application).join("  ");
         let _ = writeln!(text, "  source    {source}");
@@ -98,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_tasks_own_topics_have_one_writer_and_a_queue_has_one_reader() {
-        let all = [ingest(FollowSet::default()), matching(), delivery(), registry()];
+        let all = [ingest(FollowSet::default()), matching(), delivery(), pull(), registry()];
         for topic in Topic::all() {
             let writers = all.iter().filter(|spec| spec.writes.contains(&topic)).count();
             let readers = all.iter().filter(|spec| spec.source.is(topic)).count();
@@ -114,7 +160,7 @@ mod tests {
     #[test]
     fn the_description_names_every_sub_topology_and_its_topics() {
         let text = describe("hub", FollowSet::default());
-        for name in ["ingest", "match", "delivery", "registry", "hub-retry-11", "^lerian"] {
+        for name in ["ingest", "match", "delivery", "pull", "registry", "hub-retry-11", "^lerian"] {
             assert!(text.contains(name), "{name}");
         }
     }
