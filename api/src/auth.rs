@@ -1,6 +1,6 @@
-//! Who calls: a static bearer token of the configuration, or a JWT ([`crate::jwt`]). The configuration holds the SHA-256 of a
-//! token and never the token. A caller's role is the type that a handler asks for
-//! ([`TenantCaller`]), so a route cannot forget to check it (I8).
+//! Who calls: a static bearer token of the configuration, or a JWT ([`crate::jwt`]). The
+//! configuration holds the SHA-256 of a static token and never the token. A caller's role is the
+//! type that a handler asks for ([`TenantCaller`]), so a route cannot forget to check it (I8).
 //!
 //! Every failure to name a caller is the same 401 without detail.
 
