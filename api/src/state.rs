@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use crate::auth::Tokens;
 use crate::forward::Cluster;
+use crate::jwt::Jwt;
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
@@ -77,6 +78,8 @@ pub struct Api {
     pub replays: Replays,
     /// After how many hours the last copy of an event is gone from every log.
     pub retention_hours: u64,
+    /// What verifies JSON web tokens, where they are accepted.
+    pub jwt: Option<Arc<Jwt>>,
     /// The way to other instances; `None` where no cluster key is configured.
     pub cluster: Option<Cluster>,
     /// The logs of pull subscriptions whose tasks run here.

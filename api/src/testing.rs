@@ -451,6 +451,7 @@ impl Harness {
             retention_hours: 240,
             pull: hub.clone(),
             reads: Buckets::new(ReadRate::default()),
+            jwt: None,
             cluster: None,
             limits,
         };
