@@ -45,7 +45,8 @@ pub(crate) struct PullCommand {
     #[arg(long, value_name = "FILE", conflicts_with = "after")]
     state: Option<PathBuf>,
     /// The most entries of one read, 1 to 1000.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
     /// End once there is nothing more to read.
     #[arg(long)]

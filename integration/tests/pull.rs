@@ -224,10 +224,11 @@ fn long_poll(
         let consumer = &mut consumers[round % SUBSCRIPTIONS];
         let (id, processed) = (consumer.id.clone(), consumer.processed);
         let api = apis[round % 2].clone();
-        let waiting = std::thread::spawn(move || {
+        let named = std::thread::Builder::new().name("poll".to_owned());
+        let waiting = named.spawn(move || {
             let target = format!("/v1/events?subscription_id={id}&after={processed}&wait=20");
             api.call("GET", &target, None)
-        });
+        })?;
         // The poll is to wait before there is anything.
         wait::until("the poll to wait", VISIBLE, || {
             let waits = began.elapsed() > Duration::from_millis(300);
