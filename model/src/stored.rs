@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::packed;
 use crate::sink::SinkFuture;
 
 /// A log that can be looked at.
@@ -35,10 +36,18 @@ pub struct StoredRecord {
 
 impl StoredRecord {
     /// The last header of this name, as everywhere: what the hub writes stands behind a stranger's.
+    /// Without one, the field of that name in a packed header.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&[u8]> {
+        match self.last(name) {
+            Some(value) => value,
+            None => packed::field(name, |own| self.last(own).flatten()),
+        }
+    }
+
+    fn last(&self, name: &str) -> Option<Option<&[u8]>> {
         let found = self.headers.iter().rev().find(|(own, _)| own == name.as_bytes());
-        found.and_then(|(_, value)| value.as_deref())
+        found.map(|(_, value)| value.as_deref())
     }
 
     /// The same as text.
@@ -133,5 +142,10 @@ mod tests {
         };
         assert_eq!(record.text("hub-reason"), Some("bad_id"));
         assert_eq!(record.text("hub-at"), None);
+        let headers = vec![header("hub-event", "2 id 1 9 t/0/5 a b")];
+        let packed = StoredRecord { headers, ..record };
+        assert_eq!((packed.text("hub-tenant"), packed.text("hub-major")), (Some("a b"), Some("1")));
+        let headers = vec![header("hub-event", "2 id 1 9 t/0/5 a"), ("hub-key".into(), None)];
+        assert_eq!(StoredRecord { headers, ..packed }.text("hub-key"), None);
     }
 }
