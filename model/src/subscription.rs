@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::destination::{EventBridgeConfig, RabbitMqConfig, SqsConfig};
 use crate::event_key::KeyPattern;
 use crate::id::SubscriptionId;
 use crate::retry::RetrySchedule;
@@ -165,6 +166,14 @@ pub enum VerificationState {
 pub enum SinkConfig {
     /// An HTTP endpoint of the tenant.
     Webhook(WebhookConfig),
+    /// A queue of Amazon SQS.
+    Sqs(SqsConfig),
+    /// An event bus of Amazon EventBridge.
+    #[serde(rename = "eventbridge")]
+    EventBridge(EventBridgeConfig),
+    /// An exchange of a RabbitMQ.
+    #[serde(rename = "rabbitmq")]
+    RabbitMq(RabbitMqConfig),
 }
 
 impl SinkConfig {
@@ -173,6 +182,9 @@ impl SinkConfig {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Webhook(_) => "webhook",
+            Self::Sqs(_) => "sqs",
+            Self::EventBridge(_) => "eventbridge",
+            Self::RabbitMq(_) => "rabbitmq",
         }
     }
 }

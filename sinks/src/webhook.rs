@@ -1,5 +1,5 @@
 //! The webhook sink (contract section 5): one signed `POST` per attempt. `request` says what goes
-//! out, `client` how, `classify` what the answer means; this file ties them to the clock, the
+//! out, [`crate::http`] how, `classify` what the answer means; this file ties them to the clock, the
 //! secrets and the limits.
 //!
 //! What the hub itself cannot do (open a secret, make a client, get a turn within the waiting
@@ -8,7 +8,6 @@
 //! [`WebhookSettings::timeout_ms`].
 
 mod classify;
-mod client;
 mod request;
 
 #[cfg(test)]
@@ -24,14 +23,17 @@ use serde::{Deserialize, Serialize};
 use streaming_hub_model::attempt::{Attempt, ErrorClass, Outcome};
 use streaming_hub_model::ports::Clock;
 use streaming_hub_model::secret::{self, Keyring, Owner};
-use streaming_hub_model::sink::{Sink, SinkFuture};
+use streaming_hub_model::sink::{NotAdmitted, Sink, SinkFuture};
 use streaming_hub_model::subscription::{SinkConfig, WebhookConfig};
+use streaming_hub_model::tenant::TenantId;
 use tokio::time::Instant;
 
 use crate::Error;
 use crate::guard::{self, Target};
+use crate::http::{self, Factory, HttpLimits};
 use crate::pool::{Key, Lease, Limits, Pools};
 use crate::resolver::Resolver;
+use crate::WRONG_SINK;
 
 /// Settings of the webhook sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,10 +100,21 @@ impl WebhookSettings {
         }
     }
 
+    fn http_limits(&self) -> HttpLimits {
+        HttpLimits {
+            timeout_ms: self.timeout_ms,
+            connect_timeout_ms: self.connect_timeout_ms,
+            idle_ms: self.pool_idle_ms,
+            connections_max: self.connections_per_destination_max,
+            ca_file: self.ca_file.clone(),
+        }
+    }
+
     fn limits(&self) -> Limits {
         Limits {
             per_key: self.connections_per_destination_max,
             per_host: self.connections_per_host_max,
+            clients_per_host: usize::MAX,
             clients: self.pools_max,
             idle_ms: self.pool_idle_ms,
             wait_ms: self.slot_wait_ms,
@@ -114,7 +127,7 @@ pub struct Webhook {
     settings: WebhookSettings,
     resolver: Resolver,
     keyring: Arc<Keyring>,
-    factory: client::Factory,
+    factory: Factory,
     pools: Pools<Client>,
 }
 
@@ -131,13 +144,15 @@ impl Webhook {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Error> {
         settings.validate()?;
-        let factory = client::Factory::new(&settings, resolver.clone())?;
+        let factory = Factory::new(&settings.http_limits(), resolver.clone())?;
         let pools = Pools::new(settings.limits(), clock);
         Ok(Self { settings, resolver, keyring, factory, pools })
     }
 
     async fn deliver(&self, attempt: &Attempt) -> Outcome {
-        let config = config(&attempt.subscription.sink);
+        let Some(config) = config(&attempt.subscription.sink) else {
+            return Outcome::not_attempted(WRONG_SINK);
+        };
         if attempt.event.payload.len() > self.settings.payload_bytes_max {
             let detail =
                 format!("the payload has more than {} bytes", self.settings.payload_bytes_max);
@@ -196,10 +211,10 @@ impl Webhook {
 
     async fn exchange(&self, client: &Client, request: Request, began: Instant) -> Outcome {
         let deadline = began + Duration::from_millis(self.settings.timeout_ms);
-        let sent = client::foreground(client.execute(request));
+        let sent = http::foreground(client.execute(request));
         match tokio::time::timeout_at(deadline, sent).await {
             Ok(Ok(response)) => classify::response(response, deadline).await,
-            Ok(Err(error)) => classify::error(&error),
+            Ok(Err(error)) => http::failure::outcome(&error),
             Err(_) => Outcome::failed(
                 ErrorClass::Timeout,
                 format!("no answer within {} ms", self.settings.timeout_ms),
@@ -207,18 +222,16 @@ impl Webhook {
         }
     }
 
-    async fn check(&self, config: &WebhookConfig) -> Result<(), String> {
+    async fn check(&self, config: &WebhookConfig) -> Result<(), NotAdmitted> {
+        let message = self.reachable(config).await;
+        message.map_err(|message| NotAdmitted { field: "url", message })
+    }
+
+    async fn reachable(&self, config: &WebhookConfig) -> Result<(), String> {
         let target = guard::target(&config.url, self.resolver.policy())
             .map_err(|refused| refused.to_string())?;
-        if target.literal().is_some() {
-            return Ok(());
-        }
         let limit = Duration::from_millis(self.settings.connect_timeout_ms);
-        match tokio::time::timeout(limit, self.resolver.permitted(target.host())).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("the host name did not resolve in time".to_owned()),
-        }
+        self.resolver.admit(&target, limit).await
     }
 }
 
@@ -227,13 +240,20 @@ impl Sink for Webhook {
         Box::pin(async move { self.deliver(&attempt).await })
     }
 
-    fn admit<'a>(&'a self, sink: &'a SinkConfig) -> SinkFuture<'a, Result<(), String>> {
-        Box::pin(self.check(config(sink)))
+    fn admit<'a>(
+        &'a self,
+        _: &'a TenantId,
+        sink: &'a SinkConfig,
+    ) -> SinkFuture<'a, Result<(), NotAdmitted>> {
+        Box::pin(async move {
+            match config(sink) {
+                Some(config) => self.check(config).await,
+                None => Err(NotAdmitted { field: "type", message: WRONG_SINK.to_owned() }),
+            }
+        })
     }
 }
 
-fn config(sink: &SinkConfig) -> &WebhookConfig {
-    match sink {
-        SinkConfig::Webhook(config) => config,
-    }
+fn config(sink: &SinkConfig) -> Option<&WebhookConfig> {
+    if let SinkConfig::Webhook(config) = sink { Some(config) } else { None }
 }
