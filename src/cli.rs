@@ -51,6 +51,18 @@ pub(crate) enum Command {
     /// Check, show or explain the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Print what describes the HTTP interface.
+    #[command(subcommand)]
+    Api(ApiCommand),
+}
+
+/// What can be asked about the HTTP interface.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApiCommand {
+    /// Print the OpenAPI document of all routes.
+    Openapi,
+    /// Print the page of all problems.
+    Problems,
 }
 
 /// What is said about a tenant that is to be salted. It cannot be taken back: copies of one event
@@ -108,7 +120,7 @@ impl Command {
                 layers.clone()
             }
             Self::Salt(command) => command.layers.clone(),
-            Self::Config(ConfigCommand::Reference) => Layers::default(),
+            Self::Config(ConfigCommand::Reference) | Self::Api(_) => Layers::default(),
         }
     }
 }

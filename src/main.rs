@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::cli::{Cli, Command, ConfigCommand, TopicsCommand};
+use crate::cli::{ApiCommand, Cli, Command, ConfigCommand, TopicsCommand};
 use crate::config::{Config, Problems, Sources};
 
 /// Also for librdkafka and RocksDB: records are allocated on one thread and freed on another, where
@@ -36,6 +36,8 @@ fn main() -> ExitCode {
 fn dispatch(command: &Command, sources: &Sources) -> anyhow::Result<()> {
     match command {
         Command::Config(command) => show_config(command, sources),
+        Command::Api(ApiCommand::Openapi) => print(&streaming_hub_api::openapi::text()),
+        Command::Api(ApiCommand::Problems) => print(&streaming_hub_api::problems_markdown()),
         Command::Run(_) => hub::run(&logged(sources)?),
         Command::Topology(_) => print(&commands::topology(&logged(sources)?)?),
         Command::Topics(TopicsCommand::Plan(_)) => {

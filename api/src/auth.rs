@@ -159,16 +159,35 @@ pub(crate) struct TenantCaller {
     pub(crate) tenant: TenantId,
 }
 
+/// A request made with an operator's token.
+pub(crate) struct OperatorCaller;
+
+/// Whom the request's token names.
+fn caller(headers: &HeaderMap, api: &Api) -> Result<Caller, Problem> {
+    let token = bearer(headers).and_then(|token| api.tokens.find(token));
+    let token = token.ok_or(Code::Unauthenticated)?;
+    tracing::Span::current().record("token", &token.name);
+    Ok(token.caller.clone())
+}
+
 impl FromRequestParts<Arc<Api>> for TenantCaller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Problem> {
-        let token = bearer(&parts.headers).and_then(|token| api.tokens.find(token));
-        let token = token.ok_or(Code::Unauthenticated)?;
-        tracing::Span::current().record("token", &token.name);
-        match &token.caller {
-            Caller::Tenant(tenant) => Ok(Self { tenant: tenant.clone() }),
+        match caller(&parts.headers, api)? {
+            Caller::Tenant(tenant) => Ok(Self { tenant }),
             Caller::Operator => Err(Code::Forbidden.into()),
+        }
+    }
+}
+
+impl FromRequestParts<Arc<Api>> for OperatorCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Problem> {
+        match caller(&parts.headers, api)? {
+            Caller::Operator => Ok(Self),
+            Caller::Tenant(_) => Err(Code::Forbidden.into()),
         }
     }
 }

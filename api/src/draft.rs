@@ -13,15 +13,15 @@ use url::Url;
 use crate::fields::{At, Errors, Fault, FieldError, Fields};
 
 /// The longest name, characters.
-const NAME_CHARS_MAX: usize = 200;
+pub(crate) const NAME_CHARS_MAX: usize = 200;
 /// The longest origin, bytes: that of a `ce-source` (contract section 1).
-const ORIGIN_BYTES_MAX: usize = 223;
+pub(crate) const ORIGIN_BYTES_MAX: usize = 223;
 /// The longest webhook URL, bytes.
-const URL_BYTES_MAX: usize = 2048;
+pub(crate) const URL_BYTES_MAX: usize = 2048;
 /// The shortest signing secret that a tenant may bring, characters.
-const SECRET_CHARS_MIN: usize = 24;
+pub(crate) const SECRET_CHARS_MIN: usize = 24;
 /// The longest signing secret that a tenant may bring, characters.
-const SECRET_CHARS_MAX: usize = 512;
+pub(crate) const SECRET_CHARS_MAX: usize = 512;
 /// The schema major that is meant when none is given.
 const SCHEMA_MAJOR_DEFAULT: u16 = 1;
 

@@ -14,6 +14,7 @@ mod draft;
 mod exchange;
 mod fields;
 mod metrics;
+pub mod openapi;
 mod operations;
 mod problem;
 mod query;
@@ -29,6 +30,7 @@ mod testing;
 
 pub use auth::{Role, TokenConfig, Tokens};
 pub use metrics::Metrics;
+pub use problem::markdown as problems_markdown;
 pub use routes::{Access, Route, operations_router, router, routes};
 pub use server::serve;
 pub use state::{Api, Limits, Operations};

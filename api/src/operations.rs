@@ -9,6 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use serde::Serialize;
 
+use crate::openapi;
 use crate::problem::Problem;
 use crate::state::Operations;
 
@@ -40,4 +41,9 @@ pub(crate) async fn metrics(
 ) -> Result<impl IntoResponse, Problem> {
     let text = own.metrics.text().map_err(|error| Problem::internal(error.to_string()))?;
     Ok(([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text))
+}
+
+/// `GET /openapi.json`: the document of every route, those of other roles included.
+pub(crate) async fn openapi() -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], openapi::text())
 }

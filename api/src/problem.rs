@@ -3,6 +3,8 @@
 //! error. A problem travels as a response extension and gets its body where the request id is
 //! known (`exchange`).
 
+use std::fmt::Write as _;
+
 use axum::body::Body;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -14,96 +16,91 @@ use uuid::Uuid;
 
 use crate::fields::FieldError;
 
-/// What can go wrong, as callers see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Code {
-    MalformedJson,
-    InvalidQuery,
-    Unauthenticated,
-    Forbidden,
-    NotFound,
-    UnknownPath,
-    MethodNotAllowed,
-    DestinationChanged,
-    TooManySubscriptions,
-    BodyTooLarge,
-    UnsupportedMediaType,
-    ValidationFailed,
-    DestinationRefused,
-    Internal,
-    CannotProbe,
-    NotReady,
-    Timeout,
-    Unavailable,
-    Undecided,
+/// Declares every code once: its name here, its status, the stable name, the title, and what a
+/// caller can do about it (`docs/errors.md` is made of these).
+macro_rules! codes {
+    ($($name:ident $status:ident $code:literal $title:literal $remedy:literal)+) => {
+        /// What can go wrong, as callers see it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub(crate) enum Code {
+            $(#[doc = $title] $name,)+
+        }
+
+        impl Code {
+            /// Every code, in the order of the table.
+            pub(crate) const ALL: &[Self] = &[$(Self::$name,)+];
+
+            /// The table: status, stable code, title, remedy.
+            const fn row(self) -> (StatusCode, &'static str, &'static str, &'static str) {
+                match self {
+                    $(Self::$name => (StatusCode::$status, $code, $title, $remedy),)+
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    MalformedJson BAD_REQUEST "malformed_json"
+        "The body is not JSON"
+        "Send one JSON value; `detail` names line and column where reading ended."
+    InvalidQuery BAD_REQUEST "invalid_query"
+        "The query has invalid parameters"
+        "Correct the parameters that `errors` names."
+    Unauthenticated UNAUTHORIZED "unauthenticated"
+        "A valid bearer token is required"
+        "Send `Authorization: Bearer <token>`, once. Why a token is refused is not said."
+    Forbidden FORBIDDEN "forbidden"
+        "This token may not do that"
+        "`/v1` takes a tenant's token, `/admin` an operator's."
+    NotFound NOT_FOUND "not_found"
+        "There is no such resource"
+        "Check the id. A resource of another tenant is answered the same way."
+    UnknownPath NOT_FOUND "unknown_path"
+        "There is nothing at this path"
+        "`/openapi.json` lists every path."
+    MethodNotAllowed METHOD_NOT_ALLOWED "method_not_allowed"
+        "The resource does not have this method"
+        "The header `Allow` lists those that it has."
+    DestinationChanged CONFLICT "destination_changed"
+        "The destination changed while it was verified"
+        "Read the subscription and verify again; the result did not count."
+    TooManySubscriptions CONFLICT "too_many_subscriptions"
+        "The tenant has as many subscriptions as it may"
+        "Delete one that is not needed, or ask the operator for a higher limit."
+    BodyTooLarge PAYLOAD_TOO_LARGE "body_too_large"
+        "The body is larger than allowed"
+        "`detail` says how large a body may be."
+    UnsupportedMediaType UNSUPPORTED_MEDIA_TYPE "unsupported_media_type"
+        "The body must be application/json"
+        "Send `Content-Type: application/json`."
+    ValidationFailed UNPROCESSABLE_ENTITY "validation_failed"
+        "The body has invalid fields"
+        "Correct the fields that `errors` names; all of them are listed at once."
+    DestinationRefused UNPROCESSABLE_ENTITY "destination_refused"
+        "The hub does not deliver to this destination"
+        "`detail` says why. Private, loopback and other special addresses are refused."
+    Internal INTERNAL_SERVER_ERROR "internal"
+        "The hub made an error"
+        "Tell the operator the `request_id`; the hub's log carries it."
+    CannotProbe SERVICE_UNAVAILABLE "cannot_probe"
+        "The hub could not probe the destination"
+        "Try again after `Retry-After`; the destination is not at fault."
+    NotReady SERVICE_UNAVAILABLE "not_ready"
+        "This instance is not ready yet"
+        "Wait until what `missing` lists is there; other instances may be ready."
+    Timeout SERVICE_UNAVAILABLE "timeout"
+        "The request took longer than allowed"
+        "A write may still take effect: read before repeating it."
+    Unavailable SERVICE_UNAVAILABLE "unavailable"
+        "The change could not be recorded"
+        "Nothing was changed. Repeat it after `Retry-After`."
+    Undecided SERVICE_UNAVAILABLE "undecided"
+        "The change is not decided yet"
+        "It was recorded and may still take effect: read before repeating it."
 }
 
 impl Code {
-    /// The table: status, stable code, title.
-    const fn row(self) -> (StatusCode, &'static str, &'static str) {
-        use StatusCode as S;
-        match self {
-            Self::MalformedJson => (S::BAD_REQUEST, "malformed_json", "The body is not JSON"),
-            Self::InvalidQuery => {
-                (S::BAD_REQUEST, "invalid_query", "The query has invalid parameters")
-            }
-            Self::Unauthenticated => {
-                (S::UNAUTHORIZED, "unauthenticated", "A valid bearer token is required")
-            }
-            Self::Forbidden => (S::FORBIDDEN, "forbidden", "This token may not do that"),
-            Self::NotFound => (S::NOT_FOUND, "not_found", "There is no such resource"),
-            Self::UnknownPath => (S::NOT_FOUND, "unknown_path", "There is nothing at this path"),
-            Self::MethodNotAllowed => (
-                S::METHOD_NOT_ALLOWED,
-                "method_not_allowed",
-                "The resource does not have this method",
-            ),
-            Self::DestinationChanged => (
-                S::CONFLICT,
-                "destination_changed",
-                "The destination changed while it was verified",
-            ),
-            // Not 422: the body is right, and the same request succeeds after a deletion.
-            Self::TooManySubscriptions => (
-                S::CONFLICT,
-                "too_many_subscriptions",
-                "The tenant has as many subscriptions as it may",
-            ),
-            Self::BodyTooLarge => {
-                (S::PAYLOAD_TOO_LARGE, "body_too_large", "The body is larger than allowed")
-            }
-            Self::UnsupportedMediaType => (
-                S::UNSUPPORTED_MEDIA_TYPE,
-                "unsupported_media_type",
-                "The body must be application/json",
-            ),
-            Self::ValidationFailed => {
-                (S::UNPROCESSABLE_ENTITY, "validation_failed", "The body has invalid fields")
-            }
-            Self::DestinationRefused => (
-                S::UNPROCESSABLE_ENTITY,
-                "destination_refused",
-                "The hub does not deliver to this destination",
-            ),
-            Self::Internal => (S::INTERNAL_SERVER_ERROR, "internal", "The hub made an error"),
-            Self::CannotProbe => {
-                (S::SERVICE_UNAVAILABLE, "cannot_probe", "The hub could not probe the destination")
-            }
-            Self::NotReady => {
-                (S::SERVICE_UNAVAILABLE, "not_ready", "This instance is not ready yet")
-            }
-            Self::Timeout => {
-                (S::SERVICE_UNAVAILABLE, "timeout", "The request took longer than allowed")
-            }
-            Self::Unavailable => {
-                (S::SERVICE_UNAVAILABLE, "unavailable", "The change could not be recorded")
-            }
-            Self::Undecided => {
-                (S::SERVICE_UNAVAILABLE, "undecided", "The change is not decided yet")
-            }
-        }
-    }
-
     /// The HTTP status.
     pub(crate) const fn status(self) -> StatusCode {
         self.row().0
@@ -114,8 +111,13 @@ impl Code {
         self.row().1
     }
 
+    /// What it means in a line.
+    pub(crate) const fn title(self) -> &'static str {
+        self.row().2
+    }
+
     /// After how many seconds the same request is worth repeating, where that is known to be safe.
-    const fn retry_after_s(self) -> Option<u64> {
+    pub(crate) const fn retry_after_s(self) -> Option<u64> {
         match self {
             Self::Unavailable => Some(5),
             // As with a delivery that the hub itself could not attempt (contract section 4).
@@ -209,7 +211,7 @@ impl Problem {
 
     /// Writes the problem's body into its response.
     pub(crate) fn write_into(&self, response: &mut Response, request_id: Uuid) {
-        let (status, code, title) = self.code.row();
+        let (status, code, title, _) = self.code.row();
         let document = Document {
             kind: format!("urn:streaming-hub:problem:{code}"),
             title,
@@ -262,6 +264,29 @@ impl IntoResponse for Problem {
     }
 }
 
+/// `docs/errors.md`: every problem, by status.
+#[must_use]
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "# Errors\n\n<!-- Made from the code: `streaming-hub api problems > docs/errors.md` -->\n\n\
+         Every error of the HTTP interface is an RFC 9457 problem (`application/problem+json`). \
+         `code` is\nstable and what a program should look at; `title` and `detail` are for people. \
+         `errors` lists every\nwrong field (`pointer`, a JSON pointer into the body) or parameter \
+         (`parameter`) at once. 5xx answers\nsay nothing about the inside; their `request_id` is \
+         in the hub's log.\n\n\
+         | status | code | meaning | what to do | `Retry-After` |\n|---|---|---|---|---|\n",
+    );
+    let mut codes = Code::ALL.to_vec();
+    codes.sort_by_key(|code| code.status());
+    for code in codes {
+        let (status, name, title, remedy) = code.row();
+        let after = code.retry_after_s().map(|seconds| format!("{seconds} s")).unwrap_or_default();
+        let status = status.as_u16();
+        let _ = writeln!(text, "| {status} | `{name}` | {title} | {remedy} | {after} |");
+    }
+    text
+}
+
 /// The body, RFC 9457 section 3, with the extension members of contract section 7.
 #[derive(Serialize)]
 struct Document<'a> {
@@ -284,36 +309,20 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    const ALL: [Code; 19] = [
-        Code::MalformedJson,
-        Code::InvalidQuery,
-        Code::Unauthenticated,
-        Code::Forbidden,
-        Code::NotFound,
-        Code::UnknownPath,
-        Code::MethodNotAllowed,
-        Code::DestinationChanged,
-        Code::TooManySubscriptions,
-        Code::BodyTooLarge,
-        Code::UnsupportedMediaType,
-        Code::ValidationFailed,
-        Code::DestinationRefused,
-        Code::Internal,
-        Code::CannotProbe,
-        Code::NotReady,
-        Code::Timeout,
-        Code::Unavailable,
-        Code::Undecided,
-    ];
-
     #[test]
     fn every_code_is_an_error_with_a_name_of_its_own() {
-        let names: HashSet<_> = ALL.iter().map(|code| code.as_str()).collect();
-        assert_eq!(names.len(), ALL.len());
-        for code in ALL {
+        let names: HashSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(names.len(), Code::ALL.len());
+        for code in Code::ALL {
             let status = code.status();
             assert!(status.is_client_error() || status.is_server_error(), "{code:?}");
         }
+    }
+
+    #[test]
+    fn the_committed_table_is_the_one_of_the_code() {
+        let committed = include_str!("../../docs/errors.md");
+        assert!(committed == markdown(), "`streaming-hub api problems > docs/errors.md` makes it");
     }
 
     #[tokio::test]
@@ -330,7 +339,7 @@ mod tests {
 
     #[test]
     fn only_what_is_safe_to_repeat_says_when() {
-        for code in ALL {
+        for &code in Code::ALL {
             let says = Problem::from(code).into_response().headers().contains_key(RETRY_AFTER);
             assert_eq!(says, matches!(code, Code::Unavailable | Code::CannotProbe), "{code:?}");
         }

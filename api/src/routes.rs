@@ -1,5 +1,5 @@
-//! The whole surface in one table, from which the router is made: what is not in it is 404, and a
-//! test that must cover every route walks it.
+//! The whole surface in one table, from which the router and `/openapi.json` are made: what is not
+//! in it is 404, what is in it is described, and a test that must cover every route walks it.
 
 use std::sync::Arc;
 
@@ -7,20 +7,26 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::Method;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::MethodRouter;
 
 use crate::exchange::exchange;
+use crate::openapi::Operation;
 use crate::problem::{Code, Problem};
 use crate::state::{Api, Operations};
-use crate::{operations, subscriptions, verify};
+
+mod open;
+mod operator;
+mod tenant;
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Anyone who reaches the port.
     Open,
-    /// A tenant, for its own resources. The handler asks for such a caller.
+    /// A tenant, for its own resources. The handler asks for a `TenantCaller`.
     Tenant,
+    /// An operator, for everyone's. The handler asks for an `OperatorCaller`.
+    Operator,
 }
 
 /// One method of one path.
@@ -31,6 +37,8 @@ pub struct Route {
     pub path: &'static str,
     /// Who may use it.
     pub access: Access,
+    /// What it does, for `/openapi.json`.
+    pub operation: Operation,
     handler: Handler,
 }
 
@@ -40,33 +48,44 @@ enum Handler {
     Api(MethodRouter<Arc<Api>>),
 }
 
-/// Every route.
+impl Route {
+    /// A route that everyone may use and every instance has.
+    fn open(
+        path: &'static str,
+        handler: MethodRouter<Arc<Operations>>,
+        operation: Operation,
+    ) -> Self {
+        let (method, access) = (Method::GET, Access::Open);
+        Self { method, path, access, operation, handler: Handler::Operations(handler) }
+    }
+
+    /// A tenant's route.
+    fn tenant(
+        method: Method,
+        path: &'static str,
+        handler: MethodRouter<Arc<Api>>,
+        operation: Operation,
+    ) -> Self {
+        let access = Access::Tenant;
+        Self { method, path, access, operation, handler: Handler::Api(handler) }
+    }
+
+    /// An operator's route.
+    fn operator(
+        method: Method,
+        path: &'static str,
+        handler: MethodRouter<Arc<Api>>,
+        operation: Operation,
+    ) -> Self {
+        let access = Access::Operator;
+        Self { method, path, access, operation, handler: Handler::Api(handler) }
+    }
+}
+
+/// Every route. A resource adds its own list, in a file of its own.
 #[must_use]
 pub fn routes() -> Vec<Route> {
-    let open = |path, handler| Route {
-        method: Method::GET,
-        path,
-        access: Access::Open,
-        handler: Handler::Operations(handler),
-    };
-    let tenant = |method, path, handler| Route {
-        method,
-        path,
-        access: Access::Tenant,
-        handler: Handler::Api(handler),
-    };
-    let (all, one) = ("/v1/subscriptions", "/v1/subscriptions/{id}");
-    let verification = "/v1/subscriptions/{id}/verify";
-    vec![
-        open("/healthz", get(operations::healthz)),
-        open("/readyz", get(operations::readyz)),
-        open("/metrics", get(operations::metrics)),
-        tenant(Method::POST, all, post(subscriptions::create)),
-        tenant(Method::GET, all, get(subscriptions::list)),
-        tenant(Method::GET, one, get(subscriptions::read)),
-        tenant(Method::DELETE, one, delete(subscriptions::remove)),
-        tenant(Method::POST, verification, post(verify::verify)),
-    ]
+    [open::routes(), tenant::routes(), operator::routes()].into_iter().flatten().collect()
 }
 
 /// The API as a service.

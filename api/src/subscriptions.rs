@@ -23,15 +23,15 @@ use streaming_hub_model::subscription::{
     WebhookConfig,
 };
 
-use crate::auth::TenantCaller;
+use crate::auth::{OperatorCaller, TenantCaller};
 use crate::body::{IdInPath, JsonBody};
 use crate::draft::{Draft, SinkDraft};
 use crate::fields::{Fault, FieldError, Place};
 use crate::problem::{Code, Problem};
-use crate::query::Page;
+use crate::query::{List, OperatorList, TenantList};
 use crate::state::Api;
 use crate::verify::probe;
-use crate::view::{self, PageView, View};
+use crate::view::{self, OwnedView, PageView, View};
 
 /// What scanners for leaked secrets recognise.
 const SECRET_PREFIX: &str = "whsec_";
@@ -84,15 +84,54 @@ pub(crate) async fn create(
 pub(crate) async fn list(
     State(api): State<Arc<Api>>,
     TenantCaller { tenant }: TenantCaller,
-    page: Page,
+    TenantList(list): TenantList,
 ) -> Response {
-    let records = api.table.of_tenant(&tenant);
-    let after = page.after;
-    let mut rest = records.iter().filter(|record| after.is_none_or(|after| record.id > after));
-    let taken: Vec<_> = rest.by_ref().take(page.limit).collect();
-    let next_cursor = rest.next().and_then(|_| taken.last()).map(|last| last.id);
+    page(&api.table.of_tenant(&tenant), &list)
+}
+
+/// `GET /admin/subscriptions`: a tenant's, or everyone's.
+pub(crate) async fn list_all(
+    State(api): State<Arc<Api>>,
+    _: OperatorCaller,
+    OperatorList(list): OperatorList,
+) -> Response {
+    let records = match &list.tenant {
+        Some(tenant) => api.table.of_tenant(tenant),
+        None => api.table.all(),
+    };
+    let wanted = records.iter().filter(|record| list.wants(record));
+    let (taken, next_cursor) = cut(wanted, list.limit);
+    let subscriptions = taken.into_iter().map(|record| OwnedView::from(&**record)).collect();
+    Json(PageView { subscriptions, next_cursor }).into_response()
+}
+
+/// `GET /admin/subscriptions/{id}`.
+pub(crate) async fn read_any(
+    State(api): State<Arc<Api>>,
+    _: OperatorCaller,
+    IdInPath(id): IdInPath,
+) -> Result<Response, Problem> {
+    if api.table.get(id).is_none() {
+        api.table.catch_up().await;
+    }
+    let record = api.table.get(id).ok_or(Code::NotFound)?;
+    Ok(view::tagged(&record, Json(OwnedView::from(&*record)).into_response()))
+}
+
+fn page(records: &[Arc<Subscription>], list: &List) -> Response {
+    let (taken, next_cursor) = cut(records.iter().filter(|record| list.wants(record)), list.limit);
     let subscriptions = taken.into_iter().map(|record| View::from(&**record)).collect();
     Json(PageView { subscriptions, next_cursor }).into_response()
+}
+
+/// The first `limit` records, and where the next page begins if there is one.
+fn cut<'a>(
+    mut records: impl Iterator<Item = &'a Arc<Subscription>>,
+    limit: usize,
+) -> (Vec<&'a Arc<Subscription>>, Option<SubscriptionId>) {
+    let taken: Vec<_> = records.by_ref().take(limit).collect();
+    let next_cursor = records.next().and_then(|_| taken.last()).map(|last| last.id);
+    (taken, next_cursor)
 }
 
 /// `GET /v1/subscriptions/{id}`.

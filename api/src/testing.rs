@@ -67,6 +67,7 @@ impl FakeHub {
             status: Some(204),
             excerpt: Vec::new(),
             duration_ms: 3,
+            retry_after_ms: None,
         };
         Self {
             table: Mutex::default(),
@@ -128,6 +129,10 @@ impl SubscriptionTable for FakeHub {
     fn of_tenant(&self, tenant: &TenantId) -> Vec<Arc<Subscription>> {
         let table = self.table.lock().unwrap();
         table.values().filter(|record| record.tenant == *tenant).cloned().collect()
+    }
+
+    fn all(&self) -> Vec<Arc<Subscription>> {
+        self.table.lock().unwrap().values().cloned().collect()
     }
 
     fn catch_up(&self) -> SinkFuture<'_, ()> {

@@ -11,6 +11,7 @@ use serde_json::Value;
 use streaming_hub_model::event_key::KeyPattern;
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::subscription::{SinkConfig, Subscription, VerificationState};
+use streaming_hub_model::tenant::TenantId;
 
 /// The representation of a subscription (contract section 7).
 #[derive(Serialize)]
@@ -64,10 +65,24 @@ impl<'a> From<&'a Subscription> for View<'a> {
     }
 }
 
+/// The same for an operator, who sees everyone's.
+#[derive(Serialize)]
+pub(crate) struct OwnedView<'a> {
+    tenant: &'a TenantId,
+    #[serde(flatten)]
+    subscription: View<'a>,
+}
+
+impl<'a> From<&'a Subscription> for OwnedView<'a> {
+    fn from(record: &'a Subscription) -> Self {
+        Self { tenant: &record.tenant, subscription: record.into() }
+    }
+}
+
 /// One page of a list.
 #[derive(Serialize)]
-pub(crate) struct PageView<'a> {
-    pub(crate) subscriptions: Vec<View<'a>>,
+pub(crate) struct PageView<V> {
+    pub(crate) subscriptions: Vec<V>,
     /// Where the next page begins; `null` on the last.
     pub(crate) next_cursor: Option<SubscriptionId>,
 }
@@ -93,7 +108,8 @@ pub(crate) fn created(record: &Subscription, made: Option<&SecretString>) -> Res
     tagged(record, (StatusCode::CREATED, Json(body)).into_response())
 }
 
-fn tagged(record: &Subscription, mut response: Response) -> Response {
+/// Adds the ETag.
+pub(crate) fn tagged(record: &Subscription, mut response: Response) -> Response {
     // A quoted number is always a legal header value.
     if let Ok(etag) = HeaderValue::from_str(&format!("\"{}\"", record.version)) {
         response.headers_mut().insert(ETAG, etag);

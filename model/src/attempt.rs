@@ -42,6 +42,9 @@ pub struct Outcome {
     pub excerpt: Vec<u8>,
     /// How long it took, milliseconds.
     pub duration_ms: u64,
+    /// For how long the destination asked to be left alone, milliseconds from the outcome; only
+    /// from a 429 or 503 (contract section 4, "Back-off").
+    pub retry_after_ms: Option<u64>,
 }
 
 /// The three ends of an attempt.
@@ -68,14 +71,14 @@ impl Outcome {
     #[must_use]
     pub fn failed(class: ErrorClass, detail: impl Into<String>) -> Self {
         let result = AttemptResult::Failed { class, detail: detail.into() };
-        Self { result, status: None, excerpt: Vec::new(), duration_ms: 0 }
+        Self { result, status: None, excerpt: Vec::new(), duration_ms: 0, retry_after_ms: None }
     }
 
     /// The hub could not try.
     #[must_use]
     pub fn not_attempted(detail: impl Into<String>) -> Self {
         let result = AttemptResult::NotAttempted { detail: detail.into() };
-        Self { result, status: None, excerpt: Vec::new(), duration_ms: 0 }
+        Self { result, status: None, excerpt: Vec::new(), duration_ms: 0, retry_after_ms: None }
     }
 }
 
@@ -93,7 +96,9 @@ pub enum ErrorClass {
     Timeout,
     /// The destination answered 3xx; redirects are failures.
     Redirect,
-    /// The destination answered 4xx.
+    /// The destination answered 410: it wants nothing any more.
+    Gone,
+    /// The destination answered another 4xx.
     #[serde(rename = "http_4xx")]
     Http4xx,
     /// The destination answered 5xx.
@@ -139,6 +144,7 @@ impl ErrorClass {
             Self::Tls => "tls",
             Self::Timeout => "timeout",
             Self::Redirect => "redirect",
+            Self::Gone => "gone",
             Self::Http4xx => "http_4xx",
             Self::Http5xx => "http_5xx",
             Self::Throttled => "throttled",
@@ -173,6 +179,7 @@ mod tests {
             ErrorClass::Tls,
             ErrorClass::Timeout,
             ErrorClass::Redirect,
+            ErrorClass::Gone,
             ErrorClass::Http4xx,
             ErrorClass::Http5xx,
             ErrorClass::Throttled,

@@ -103,7 +103,9 @@ impl EventKey {
         self.segments().1
     }
 
-    fn segments(&self) -> (&str, &str) {
+    /// Both parts.
+    #[must_use]
+    pub fn segments(&self) -> (&str, &str) {
         self.0.split_once('.').unwrap_or((&self.0, ""))
     }
 }

@@ -37,6 +37,9 @@ pub trait SubscriptionTable: Send + Sync {
     /// All subscriptions of a tenant, oldest id first.
     fn of_tenant(&self, tenant: &TenantId) -> Vec<Arc<Subscription>>;
 
+    /// Everyone's subscriptions, oldest id first.
+    fn all(&self) -> Vec<Arc<Subscription>>;
+
     /// Waits until the copy has reached the topic's end as of this call, at most a second
     /// (contract section 7, last paragraph).
     fn catch_up(&self) -> SinkFuture<'_, ()>;

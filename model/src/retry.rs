@@ -1,7 +1,11 @@
 //! The back-off curve, contract section 4: `0 · 5s · 5m · 30m · 2h · 5h · 10h · 10h`, full jitter.
 //! Pure: randomness comes in as a number in `0.0..1.0`.
 
+use std::time::UNIX_EPOCH;
+
 use serde::{Deserialize, Serialize};
+
+use crate::time::UnixMillis;
 
 /// The longest step, milliseconds (10 h).
 pub const STEP_MS_MAX: u64 = 10 * 3_600_000;
@@ -56,14 +60,24 @@ impl RetrySchedule {
     #[must_use]
     pub fn next_delay_ms(&self, attempts: u32, jitter: f64) -> Option<u64> {
         let step = *self.0.get(usize::try_from(attempts).unwrap_or(usize::MAX))?;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a step is at most 36,000,000 and jitter lies in 0..1"
-        )]
-        let delay_ms = (step as f64 * jitter.clamp(0.0, 1.0)) as u64;
-        Some(delay_ms)
+        Some(share_of(step, jitter))
+    }
+
+    /// As [`Self::next_delay_ms`], when the destination asked to be left alone for a while:
+    /// max(jittered step, what it asked for, capped at [`STEP_MS_MAX`]) and up to a tenth of that
+    /// more (by `spread` in `0.0..1.0`), so that those that were turned away together do not come
+    /// back together.
+    #[must_use]
+    pub fn next_delay_after_ms(
+        &self,
+        attempts: u32,
+        (jitter, spread): (f64, f64),
+        retry_after_ms: Option<u64>,
+    ) -> Option<u64> {
+        let step_ms = self.next_delay_ms(attempts, jitter)?;
+        let Some(asked_ms) = retry_after_ms else { return Some(step_ms) };
+        let delay_ms = step_ms.max(asked_ms.min(STEP_MS_MAX));
+        Some(delay_ms + share_of(delay_ms / 10, spread))
     }
 
     /// How many attempts a job has in all.
@@ -71,6 +85,34 @@ impl RetrySchedule {
     pub fn attempts_max(&self) -> usize {
         self.0.len()
     }
+}
+
+/// This share (`0.0..1.0`) of a time, milliseconds.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a delay is at most 36,000,000 and a share lies in 0..1"
+)]
+#[must_use]
+pub fn share_of(ms: u64, share: f64) -> u64 {
+    (ms as f64 * share.clamp(0.0, 1.0)) as u64
+}
+
+/// What a `Retry-After` (RFC 9110, section 10.2.3) asks for, milliseconds from `now`: seconds, or
+/// a date in any of HTTP's three forms. `None` for a date that is past and for what is neither.
+#[must_use]
+pub fn retry_after_ms(value: &str, now: UnixMillis) -> Option<u64> {
+    let value = value.trim();
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // Beyond 64 bits it is still a wish to wait, for longer than any cap.
+        let seconds = value.parse::<u64>().unwrap_or(u64::MAX);
+        return Some(seconds.saturating_mul(1_000)).filter(|ms| *ms > 0);
+    }
+    let date = httpdate::parse_http_date(value).ok()?;
+    let at_ms = date.duration_since(UNIX_EPOCH).ok()?.as_millis();
+    let at = UnixMillis(i64::try_from(at_ms).ok()?);
+    Some(at.since(now)).filter(|ms| *ms > 0)
 }
 
 impl Default for RetrySchedule {
@@ -115,6 +157,53 @@ mod tests {
         assert!(RetrySchedule::new(vec![STEP_MS_MAX; 12]).is_ok());
         let long = RetrySchedule::new(vec![0, STEP_MS_MAX + 1]);
         assert_eq!(long, Err(Error::TooLong { step: 1, delay_ms: STEP_MS_MAX + 1 }));
+    }
+
+    #[test]
+    fn retry_after_is_read_in_seconds_and_in_every_form_of_date() {
+        // 1994-11-06 08:49:37 UTC.
+        let then = UnixMillis(784_111_777_000);
+        let table = [
+            ("120", then, Some(120_000)),
+            (" 5 ", then, Some(5_000)),
+            ("0", then, None),
+            ("99999999999999999999999", then, Some(u64::MAX)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", UnixMillis(then.0 - 2_500), Some(2_500)),
+            ("Sunday, 06-Nov-94 08:49:37 GMT", UnixMillis(then.0 - 1_000), Some(1_000)),
+            ("Sun Nov  6 08:49:37 1994", UnixMillis(then.0 - 1_000), Some(1_000)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", then, None),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", UnixMillis(then.0 + 1), None),
+            ("-5", then, None),
+            ("1.5", then, None),
+            ("soon", then, None),
+            ("", then, None),
+        ];
+        for (value, now, expected) in table {
+            assert_eq!(retry_after_ms(value, now), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_wish_to_wait_counts_from_the_outcome_is_capped_and_spread_by_a_tenth() {
+        let curve = RetrySchedule::new(vec![0, 10_000]).unwrap();
+        let delay = |jitter, spread, asked| curve.next_delay_after_ms(1, (jitter, spread), asked);
+        assert_eq!(delay(0.5, 0.9, None), Some(5_000));
+        assert_eq!(delay(0.5, 0.0, Some(2_000)), Some(5_000), "the longer of the two");
+        assert_eq!(delay(0.5, 0.5, Some(60_000)), Some(63_000));
+        assert_eq!(delay(0.5, 0.0, Some(u64::MAX)), Some(STEP_MS_MAX));
+        let used_up = curve.next_delay_after_ms(2, (0.5, 0.0), Some(1));
+        assert_eq!(used_up, None, "a wish to wait adds no attempt");
+    }
+
+    #[test]
+    fn full_jitter_is_uniform_over_the_step() {
+        let curve = RetrySchedule::new(vec![0, 1_000]).unwrap();
+        let mut tenths = [0; 10];
+        for n in 0..1_000u32 {
+            let delay_ms = curve.next_delay_ms(1, f64::from(n) / 1_000.0).unwrap();
+            tenths[usize::try_from(delay_ms / 100).unwrap()] += 1;
+        }
+        assert!(tenths.iter().all(|count| (99..=101).contains(count)), "{tenths:?}");
     }
 
     proptest! {

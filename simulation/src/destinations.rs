@@ -139,6 +139,7 @@ impl Manner {
         }
         let result = AttemptResult::Delivered;
         let duration_ms = took_ms.unsigned_abs();
-        (Outcome { result, status: Some(200), excerpt: Vec::new(), duration_ms }, took_ms)
+        let (status, excerpt) = (Some(200), Vec::new());
+        (Outcome { result, status, excerpt, duration_ms, retry_after_ms: None }, took_ms)
     }
 }

@@ -8,11 +8,13 @@ mod tests;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use streaming_hub_model::attempt::ErrorClass;
 use streaming_hub_model::sink::SinkFuture;
+use tokio::time::Instant;
 
 use crate::guard::{AddressPolicy, Refused, Target};
 
@@ -25,9 +27,24 @@ pub enum Error {
     /// It does not resolve.
     #[error("the host name does not resolve: {0}")]
     Failed(io::Error),
+    /// The machine's resolver does not work: the hub's own fault, not the destination's.
+    #[error("the machine's resolver does not answer: {0}")]
+    Unavailable(io::Error),
     /// It resolves to nothing.
     #[error("the host name has no address")]
     Empty,
+}
+
+impl Error {
+    /// The class of a failure for this reason; none where it is the hub's own fault.
+    #[must_use]
+    pub fn class(&self) -> Option<ErrorClass> {
+        match self {
+            Self::Refused(_) => Some(ErrorClass::RefusedAddress),
+            Self::Failed(_) | Self::Empty => Some(ErrorClass::Dns),
+            Self::Unavailable(_) => None,
+        }
+    }
 }
 
 /// Where addresses come from.
@@ -36,17 +53,50 @@ pub trait Lookup: Send + Sync {
     fn lookup<'a>(&'a self, host: &'a str) -> SinkFuture<'a, io::Result<Vec<IpAddr>>>;
 }
 
-/// The machine's resolver.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct System;
+/// For how long an answer about any name shows that the machine's resolver works.
+const WORKS: Duration = Duration::from_secs(30);
+
+/// The machine's resolver (`getaddrinfo`), without a cache of its own: it does not tell for how
+/// long an answer holds.
+#[derive(Debug, Default)]
+pub struct System {
+    /// When it last answered about any name, be it that there is none.
+    answered: Mutex<Option<Instant>>,
+}
 
 impl Lookup for System {
     fn lookup<'a>(&'a self, host: &'a str) -> SinkFuture<'a, io::Result<Vec<IpAddr>>> {
         Box::pin(async move {
-            let found = tokio::net::lookup_host((host, 0)).await?;
-            Ok(found.map(|address| address.ip()).collect())
+            let found = tokio::net::lookup_host((host, 0)).await;
+            let found = found.map(|found| found.map(|address| address.ip()).collect());
+            let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+            match found {
+                Err(error) if is_no_answer(&error) => {
+                    // "Try again" is also what a name's broken servers come to. While others are
+                    // answered, it is the name's own fault.
+                    let works = answered.is_some_and(|at| at.elapsed() < WORKS);
+                    Err(if works { error } else { io::Error::other(Down(error)) })
+                }
+                answer => {
+                    *answered = Some(Instant::now());
+                    answer
+                }
+            }
         })
     }
+}
+
+/// Marks an error as the machine's own.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Down(pub(crate) io::Error);
+
+/// Whether there was no answer at all: `EAI_AGAIN`, by its text (glibc, musl), since the standard
+/// library keeps no number; or `EAI_SYSTEM`, which it turns into an error of the system.
+fn is_no_answer(error: &io::Error) -> bool {
+    let text = error.to_string();
+    let again = ["Temporary failure in name resolution", "Try again"];
+    error.raw_os_error().is_some() || again.iter().any(|again| text.ends_with(again))
 }
 
 /// Resolves names to permitted addresses only. Cheap to clone.
@@ -60,7 +110,7 @@ impl Resolver {
     /// The machine's resolver under this policy.
     #[must_use]
     pub fn new(policy: AddressPolicy) -> Self {
-        Self::with_lookup(policy, Arc::new(System))
+        Self::with_lookup(policy, Arc::new(System::default()))
     }
 
     /// Another source of addresses under this policy.
@@ -124,11 +174,18 @@ impl Resolver {
     /// # Errors
     /// See [`Error`].
     pub async fn permitted(&self, host: &str) -> Result<Vec<IpAddr>, Error> {
-        let found = self.lookup.lookup(host).await.map_err(Error::Failed)?;
+        let found = self.lookup.lookup(host).await.map_err(failed)?;
         for ip in &found {
             self.policy.judge(*ip).map_err(Error::Refused)?;
         }
         if found.is_empty() { Err(Error::Empty) } else { Ok(found) }
+    }
+}
+
+fn failed(error: io::Error) -> Error {
+    match error.get_ref().is_some_and(|inner| inner.is::<Down>()) {
+        true => Error::Unavailable(error),
+        false => Error::Failed(error),
     }
 }
 

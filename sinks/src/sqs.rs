@@ -208,6 +208,7 @@ impl Queue {
             class: Some(ErrorClass::Protocol),
             detail: error.to_string(),
             status: None,
+            retry_after_ms: None,
         })?;
         let request =
             self.client.send_message_batch().queue_url(&self.url).set_entries(Some(parts));

@@ -129,6 +129,7 @@ pub struct Webhook {
     keyring: Arc<Keyring>,
     factory: Factory,
     pools: Pools<Client>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Webhook {
@@ -145,8 +146,8 @@ impl Webhook {
     ) -> Result<Self, Error> {
         settings.validate()?;
         let factory = Factory::new(&settings.http_limits(), resolver.clone())?;
-        let pools = Pools::new(settings.limits(), clock);
-        Ok(Self { settings, resolver, keyring, factory, pools })
+        let pools = Pools::new(settings.limits(), Arc::clone(&clock));
+        Ok(Self { settings, resolver, keyring, factory, pools, clock })
     }
 
     async fn deliver(&self, attempt: &Attempt) -> Outcome {
@@ -213,7 +214,7 @@ impl Webhook {
         let deadline = began + Duration::from_millis(self.settings.timeout_ms);
         let sent = http::foreground(client.execute(request));
         match tokio::time::timeout_at(deadline, sent).await {
-            Ok(Ok(response)) => classify::response(response, deadline).await,
+            Ok(Ok(response)) => classify::response(response, self.clock.now(), deadline).await,
             Ok(Err(error)) => http::failure::outcome(&error),
             Err(_) => Outcome::failed(
                 ErrorClass::Timeout,

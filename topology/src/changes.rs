@@ -208,6 +208,10 @@ impl SubscriptionTable for TableReader {
         self.table.of_tenant(tenant)
     }
 
+    fn all(&self) -> Vec<Arc<Subscription>> {
+        self.table.all()
+    }
+
     fn catch_up(&self) -> SinkFuture<'_, ()> {
         let (watermarks, topics) = (Arc::clone(&self.watermarks), self.topics.clone());
         let ends = tokio::task::spawn_blocking(move || {

@@ -75,6 +75,14 @@ impl Table {
         rows.by_tenant.get(tenant).map(|t| t.all.values().cloned().collect()).unwrap_or_default()
     }
 
+    /// Everyone's subscriptions by ascending id.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Subscription>> {
+        let mut all: Vec<_> = self.read().by_id.values().cloned().collect();
+        all.sort_unstable_by_key(|subscription| subscription.id);
+        all
+    }
+
     /// How many subscriptions there are.
     #[must_use]
     pub fn len(&self) -> usize {

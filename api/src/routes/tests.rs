@@ -15,15 +15,19 @@ async fn call(harness: &Harness, route: &Route, id: &str, token: Option<&str>) -
     harness.call(route.method.clone(), &path, token, body.as_ref()).await
 }
 
+fn of_operators() -> impl Iterator<Item = Route> {
+    routes().into_iter().filter(|route| route.access == Access::Operator)
+}
+
 fn of_tenants() -> impl Iterator<Item = Route> {
     routes().into_iter().filter(|route| route.access == Access::Tenant)
 }
 
 #[tokio::test]
-async fn no_route_of_a_tenant_answers_without_a_valid_token() {
+async fn no_route_but_an_open_one_answers_without_a_valid_token() {
     let harness = Harness::new();
     let id = harness.created().await;
-    for route in of_tenants() {
+    for route in of_tenants().chain(of_operators()) {
         let mut bodies = Vec::new();
         for token in [None, Some("token-of-nobody"), Some("")] {
             let answer = call(&harness, &route, &id, token).await;
@@ -69,6 +73,33 @@ async fn an_operator_has_no_tenants_routes() {
         call(&harness, &route, &id, Some(OPERATOR)).await.assert_problem(403, "forbidden");
     }
     assert!(harness.hub.record(&id).is_some());
+}
+
+#[tokio::test]
+async fn a_tenant_has_no_operators_routes() {
+    let harness = Harness::new();
+    let id = harness.created().await;
+    for route in of_operators() {
+        call(&harness, &route, &id, Some(ACME)).await.assert_problem(403, "forbidden");
+    }
+}
+
+#[tokio::test]
+async fn an_operator_sees_everyones_subscriptions_and_whose_they_are() {
+    let harness = Harness::new();
+    let id = harness.created().await;
+    harness.call(Method::POST, "/v1/subscriptions", Some(EVIL), Some(&body())).await;
+    let list = async |query: &str| {
+        let path = format!("/admin/subscriptions{query}");
+        harness.call(Method::GET, &path, Some(OPERATOR), None).await.json()
+    };
+    let everyone = list("").await;
+    let owners: Vec<_> = everyone["subscriptions"].as_array().unwrap().iter().collect();
+    assert_eq!((&owners[0]["tenant"], &owners[1]["tenant"]), (&json!("acme"), &json!("evil")));
+    assert_eq!(list("?tenant=acme").await["subscriptions"].as_array().unwrap().len(), 1);
+    let path = format!("/admin/subscriptions/{id}");
+    let one = harness.call(Method::GET, &path, Some(OPERATOR), None).await;
+    assert_eq!((one.header("etag"), &one.json()["tenant"]), (Some("\"1\""), &json!("acme")));
 }
 
 #[tokio::test]

@@ -24,6 +24,8 @@ pub(crate) struct Failure {
     pub(crate) detail: String,
     /// The HTTP status, if there was one.
     pub(crate) status: Option<u16>,
+    /// For how long the service asked to be left alone, milliseconds.
+    pub(crate) retry_after_ms: Option<u64>,
 }
 
 impl Failure {
@@ -35,6 +37,7 @@ impl Failure {
             class: Some(class.unwrap_or(otherwise)),
             detail: detail(code, message),
             status: None,
+            retry_after_ms: None,
         }
     }
 
@@ -47,9 +50,11 @@ impl Failure {
     /// The same as an outcome.
     pub(crate) fn outcome(&self) -> Outcome {
         match self.class {
-            Some(class) => {
-                Outcome { status: self.status, ..Outcome::failed(class, self.detail.clone()) }
-            }
+            Some(class) => Outcome {
+                status: self.status,
+                retry_after_ms: self.retry_after_ms,
+                ..Outcome::failed(class, self.detail.clone())
+            },
             None => Outcome::not_attempted(self.detail.clone()),
         }
     }
@@ -68,6 +73,7 @@ where
             class: Some(class),
             detail: detail(code, message),
             status: Some(status),
+            retry_after_ms: hint(context.raw()),
         };
     }
     if let Some(failure) = by_cause(error) {
@@ -83,7 +89,13 @@ where
         ErrorClass::Timeout => "no answer in time".to_owned(),
         _ => "no valid answer".to_owned(),
     };
-    Failure { class: Some(class), detail, status: raw }
+    Failure { class: Some(class), detail, status: raw, retry_after_ms: None }
+}
+
+/// When to come again, where the service says it: in milliseconds or in seconds.
+fn hint(raw: &HttpResponse) -> Option<u64> {
+    let number = |name| raw.headers().get(name)?.trim().parse::<u64>().ok();
+    number("x-amz-retry-after").or_else(|| number("retry-after")?.checked_mul(1_000))
 }
 
 /// The innermost cause that says more than the SDK's own error.
@@ -95,15 +107,15 @@ fn by_cause(error: &(dyn StdError + 'static)) -> Option<Failure> {
             return Some(Failure { detail, ..failure.clone() });
         }
         if let Some(none) = cause.downcast_ref::<NoOwnIdentity>() {
-            return Some(Failure { class: None, detail: none.to_string(), status: None });
+            return Some(Failure { class: None, detail: none.to_string(), status: None, retry_after_ms: None });
         }
         if let Some(refused) = cause.downcast_ref::<Refused>() {
             let class = Some(ErrorClass::RefusedAddress);
-            return Some(Failure { class, detail: refused.to_string(), status: None });
+            return Some(Failure { class, detail: refused.to_string(), status: None, retry_after_ms: None });
         }
         if let Some(error) = cause.downcast_ref::<reqwest::Error>() {
             let (class, detail) = http::failure::class(error);
-            return Some(Failure { class: Some(class), detail, status: None });
+            return Some(Failure { class, detail, status: None, retry_after_ms: None });
         }
         next = cause.source();
     }

@@ -10,21 +10,19 @@ use crate::resolver;
 
 /// The outcome of an attempt that got no answer.
 pub(crate) fn outcome(error: &reqwest::Error) -> Outcome {
-    let (class, detail) = class(error);
-    Outcome::failed(class, detail)
+    match class(error) {
+        (Some(class), detail) => Outcome::failed(class, detail),
+        (None, detail) => Outcome::not_attempted(detail),
+    }
 }
 
-/// What kind of failure, and in words that name neither the URL, which may be a secret, nor an
+/// What kind of failure, none for a fault of the hub's own, and in words that name neither the URL, which may be a secret, nor an
 /// address.
-pub(crate) fn class(error: &reqwest::Error) -> (ErrorClass, String) {
+pub(crate) fn class(error: &reqwest::Error) -> (Option<ErrorClass>, String) {
     let chain = chain_of(error);
     let resolution = chain.iter().find_map(|cause| cause.downcast_ref::<resolver::Error>());
     if let Some(cause) = resolution {
-        let class = match cause {
-            resolver::Error::Refused(_) => ErrorClass::RefusedAddress,
-            resolver::Error::Failed(_) | resolver::Error::Empty => ErrorClass::Dns,
-        };
-        return (class, cause.to_string());
+        return (cause.class(), cause.to_string());
     }
     let class = if error.is_timeout() {
         ErrorClass::Timeout
@@ -44,8 +42,8 @@ pub(crate) fn class(error: &reqwest::Error) -> (ErrorClass, String) {
     // Only the causes: `reqwest`'s own text holds the URL.
     let innermost = chain.last().filter(|_| chain.len() > 1);
     match innermost {
-        Some(cause) => (class, format!("{what}: {cause}")),
-        None => (class, what.to_owned()),
+        Some(cause) => (Some(class), format!("{what}: {cause}")),
+        None => (Some(class), what.to_owned()),
     }
 }
 

@@ -32,7 +32,7 @@ use tokio_rustls::TlsConnector;
 use super::link::Login;
 use super::{RabbitMqSettings, classify};
 use crate::Error;
-use crate::resolver::{self, Resolver};
+use crate::resolver::Resolver;
 
 /// Opens connections.
 pub(super) struct Dialer {
@@ -127,11 +127,10 @@ impl Dialer {
     /// A stream to one of the addresses that the guard admits.
     async fn stream(&self, config: &RabbitMqConfig) -> Result<BoxedIo, Outcome> {
         let addresses = self.resolver.addresses(&config.host).await.map_err(|error| {
-            let class = match error {
-                resolver::Error::Refused(_) => ErrorClass::RefusedAddress,
-                resolver::Error::Failed(_) | resolver::Error::Empty => ErrorClass::Dns,
-            };
-            Outcome::failed(class, error.to_string())
+            match error.class() {
+                Some(class) => Outcome::failed(class, error.to_string()),
+                None => Outcome::not_attempted(error.to_string()),
+            }
         })?;
         let tcp = first_of(&addresses, config.port).await;
         let tcp = tcp.map_err(|error| {

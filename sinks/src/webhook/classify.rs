@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use reqwest::{Response, StatusCode};
 use streaming_hub_model::attempt::{AttemptResult, EXCERPT_BYTES_MAX, ErrorClass, Outcome};
+use streaming_hub_model::retry;
+use streaming_hub_model::time::UnixMillis;
 use tokio::time::Instant;
 
 use crate::http::BODY_BYTES_MAX;
@@ -15,9 +17,10 @@ use crate::http::BODY_BYTES_MAX;
 /// The longest that a body is waited for.
 const BODY_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The outcome of an attempt that was answered. Returns by `deadline`.
-pub(super) async fn response(response: Response, deadline: Instant) -> Outcome {
+/// The outcome of an attempt that was answered at `now`. Returns by `deadline`.
+pub(super) async fn response(response: Response, now: UnixMillis, deadline: Instant) -> Outcome {
     let status = response.status();
+    let retry_after_ms = retry_after(&response, now);
     let excerpt = read_body(response, deadline.min(Instant::now() + BODY_TIME_MAX)).await;
     let (result, excerpt) = match class_of(status) {
         None => (AttemptResult::Delivered, Vec::new()),
@@ -26,7 +29,16 @@ pub(super) async fn response(response: Response, deadline: Instant) -> Outcome {
             (AttemptResult::Failed { class, detail }, excerpt)
         }
     };
-    Outcome { result, status: Some(status.as_u16()), excerpt, duration_ms: 0 }
+    Outcome { result, status: Some(status.as_u16()), excerpt, duration_ms: 0, retry_after_ms }
+}
+
+/// What a 429 or 503 says of when to come again. The last line of several counts.
+fn retry_after(response: &Response, now: UnixMillis) -> Option<u64> {
+    if !matches!(response.status().as_u16(), 429 | 503) {
+        return None;
+    }
+    let value = response.headers().get_all("retry-after").iter().next_back()?;
+    retry::retry_after_ms(value.to_str().ok()?, now)
 }
 
 /// The class of a status, none for success.
@@ -34,6 +46,7 @@ fn class_of(status: StatusCode) -> Option<ErrorClass> {
     match status.as_u16() {
         200..=299 => None,
         300..=399 => Some(ErrorClass::Redirect),
+        410 => Some(ErrorClass::Gone),
         429 => Some(ErrorClass::Throttled),
         400..=499 => Some(ErrorClass::Http4xx),
         500..=599 => Some(ErrorClass::Http5xx),

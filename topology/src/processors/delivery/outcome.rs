@@ -120,13 +120,12 @@ impl Delivery {
         }
         let subscription = self.settings.table.get(job.facts.subscription);
         let default = &self.settings.retry_schedule;
-        let next_ms = match &subscription {
-            Some(subscription) => {
-                let schedule = subscription.retry_schedule_or(default);
-                schedule.next_delay_ms(attempts, self.jitter())
-            }
-            None => default.next_delay_ms(attempts, self.jitter()),
+        let schedule = match &subscription {
+            Some(subscription) => subscription.retry_schedule_or(default),
+            None => std::borrow::Cow::Borrowed(default),
         };
+        let shares = (self.jitter(), self.jitter());
+        let next_ms = schedule.next_delay_after_ms(attempts, shares, outcome.retry_after_ms);
         let tier = u8::try_from(attempts).ok().and_then(Place::tier);
         match (next_ms, tier) {
             (Some(delay_ms), Some(tier)) => {

@@ -191,6 +191,7 @@ fn delivered() -> Outcome {
         status: Some(204),
         excerpt: b"thanks".to_vec(),
         duration_ms: 12,
+        retry_after_ms: None,
     }
 }
 

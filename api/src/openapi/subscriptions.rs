@@ -1,0 +1,210 @@
+//! Schemas of a subscription: as it is asked for and as it is shown, with examples.
+
+use serde_json::{Value, json};
+use streaming_hub_model::retry::{STEP_MS_MAX, STEPS_MAX};
+use streaming_hub_model::subscription::MAX_IN_FLIGHT_MAX;
+
+use super::schema_ref;
+use super::schemas::{Named, closed, object, timestamp};
+use crate::draft::{
+    NAME_CHARS_MAX, ORIGIN_BYTES_MAX, SECRET_CHARS_MAX, SECRET_CHARS_MIN, URL_BYTES_MAX,
+};
+
+/// The id that examples use.
+const ID: &str = "0198f3a2-11aa-7c3e-9d21-5b8f0c4de001";
+
+/// Everything that a subscription is made of.
+pub(super) fn schemas() -> Named {
+    vec![
+        ("NewSubscription", new_subscription()),
+        ("NewSink", new_sink()),
+        ("Subscription", subscription()),
+        ("CreatedSubscription", created()),
+        ("Sink", sink()),
+        ("SubscriptionPage", page("Subscription")),
+        ("OwnedSubscription", owned()),
+        ("OwnedSubscriptionPage", page("OwnedSubscription")),
+    ]
+}
+
+/// The fields that a tenant sets, as a request and an answer have them.
+fn settings() -> Value {
+    json!({
+        "name": {
+            "type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX,
+            "description": "What its owner calls it.",
+        },
+        "event_types": {
+            "type": "array", "minItems": 1, "uniqueItems": true,
+            "items": {"type": "string", "minLength": 1},
+            "description": "`<resource>.<event>`, `<resource>.*` or `*`.",
+        },
+        "schema_major": {
+            "type": "integer", "minimum": 0, "maximum": u16::MAX, "default": 1,
+            "description": "The major of `ce-schemaversion` that matches.",
+        },
+        "enabled": {"type": "boolean", "default": true, "description": "Whether it matches."},
+        "max_in_flight": {
+            "type": "integer", "minimum": 1, "maximum": MAX_IN_FLIGHT_MAX, "default": 1,
+            "description": "How many attempts may be under way at once. 1 keeps the order.",
+        },
+        "origin": {
+            "type": "string", "minLength": 1, "maxLength": ORIGIN_BYTES_MAX,
+            "description": "The only producing application (`ce-source`) that matches; any \
+                            when it is absent.",
+        },
+        "retry_schedule": {
+            "type": "array", "minItems": 1, "maxItems": STEPS_MAX,
+            "items": {"type": "integer", "minimum": 0, "maximum": STEP_MS_MAX},
+            "description": "Its own back-off curve: milliseconds before each attempt.",
+        },
+    })
+}
+
+/// `null` counts as a field that is not given.
+fn nullable(mut properties: Value, names: &[&str]) -> Value {
+    for name in names {
+        let field = &mut properties[*name];
+        if let Some(kind) = field["type"].as_str().map(str::to_owned) {
+            field["type"] = json!([kind, "null"]);
+        }
+    }
+    properties
+}
+
+fn new_subscription() -> Value {
+    let mut properties = settings();
+    properties["sink"] = json!({"$ref": "#/components/schemas/NewSink"});
+    properties["verify"] = json!({
+        "type": "boolean", "default": false,
+        "description": "Probe the destination as part of the creation; needs a `secret`.",
+    });
+    let optional =
+        ["schema_major", "enabled", "max_in_flight", "origin", "retry_schedule", "verify"];
+    let mut schema = closed(&nullable(properties, &optional), &["name", "event_types", "sink"]);
+    schema["examples"] = json!([{
+        "name": "accounts of the ledger",
+        "event_types": ["account.created", "transfer.*"],
+        "origin": "ledger",
+        "sink": {"type": "webhook", "url": "https://example.com/hooks/ledger"},
+    }]);
+    schema
+}
+
+fn url() -> Value {
+    json!({
+        "type": "string", "format": "uri", "maxLength": URL_BYTES_MAX,
+        "description": "Where events are POSTed: an https URL.",
+    })
+}
+
+fn new_sink() -> Value {
+    closed(
+        &json!({
+            "type": {"type": "string", "enum": ["webhook"]},
+            "url": url(),
+            "secret": {
+                "type": ["string", "null"],
+                "minLength": SECRET_CHARS_MIN, "maxLength": SECRET_CHARS_MAX,
+                "pattern": "^[!-~]+$", "writeOnly": true,
+                "description": "The signing secret; without one the hub makes it.",
+            },
+        }),
+        &["type", "url"],
+    )
+}
+
+fn sink() -> Value {
+    object(
+        &json!({"type": {"type": "string", "enum": ["webhook"]}, "url": url()}),
+        &["type", "url"],
+    )
+}
+
+fn subscription() -> Value {
+    let mut properties = settings();
+    let own = json!({
+        "id": {"type": "string", "format": "uuid"},
+        "sink": {"$ref": "#/components/schemas/Sink"},
+        "verification_state": {"type": "string", "enum": ["pending", "active", "failed"]},
+        "verification_failure": {"type": "string", "description": "Why the last probe failed."},
+        "created_at": timestamp("When it was created."),
+        "updated_at": timestamp("When it last changed."),
+        "version": {
+            "type": "integer", "minimum": 1,
+            "description": "Grows by one with each change; the ETag is this number in quotes.",
+        },
+    });
+    if let (Value::Object(all), Value::Object(own)) = (&mut properties, own) {
+        all.extend(own);
+    }
+    let mut schema = object(
+        &properties,
+        &[
+            "id",
+            "name",
+            "event_types",
+            "schema_major",
+            "sink",
+            "enabled",
+            "verification_state",
+            "max_in_flight",
+            "created_at",
+            "updated_at",
+            "version",
+        ],
+    );
+    schema["examples"] = json!([example()]);
+    schema
+}
+
+/// A subscription as it is shown.
+fn example() -> Value {
+    json!({
+        "id": ID,
+        "name": "accounts of the ledger",
+        "event_types": ["account.created", "transfer.*"],
+        "origin": "ledger",
+        "schema_major": 1,
+        "sink": {"type": "webhook", "url": "https://example.com/hooks/ledger"},
+        "enabled": true,
+        "verification_state": "active",
+        "max_in_flight": 1,
+        "created_at": "2026-03-01T12:00:00.000Z",
+        "updated_at": "2026-03-01T12:00:03.000Z",
+        "version": 2,
+    })
+}
+
+fn created() -> Value {
+    json!({
+        "allOf": [{"$ref": "#/components/schemas/Subscription"}],
+        "properties": {"signing_secret": {
+            "type": "string",
+            "description": "The secret that the hub made. It is shown here and never again.",
+        }},
+    })
+}
+
+fn owned() -> Value {
+    json!({
+        "allOf": [{"$ref": "#/components/schemas/Subscription"}],
+        "properties": {"tenant": {"type": "string", "description": "Whose it is."}},
+        "required": ["tenant"],
+    })
+}
+
+fn page(of: &str) -> Value {
+    object(
+        &json!({
+            "subscriptions": {
+                "type": "array", "items": schema_ref(of),
+            },
+            "next_cursor": {
+                "type": ["string", "null"],
+                "description": "`cursor` of the next page; `null` on the last.",
+            },
+        }),
+        &["subscriptions", "next_cursor"],
+    )
+}
