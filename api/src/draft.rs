@@ -1,16 +1,27 @@
 //! The body of a creation, read into types that cannot be wrong, with every error at once. What
 //! only the outside can tell (may the hub call this address?) is asked afterwards, of the sink.
 
+pub(crate) mod aws;
+pub(crate) mod eventbridge;
+pub(crate) mod rabbitmq;
+pub(crate) mod sqs;
+
 use std::collections::BTreeSet;
 
 use secrecy::SecretString;
 use serde_json::Value;
 use streaming_hub_model::event_key::KeyPattern;
+use streaming_hub_model::ports::Entropy;
 use streaming_hub_model::retry::{RetrySchedule, STEP_MS_MAX, STEPS_MAX};
+use streaming_hub_model::secret::{Keyring, NONCE_BYTES, Owner, Sealed};
 use streaming_hub_model::subscription::MAX_IN_FLIGHT_MAX;
 use url::Url;
 
 use crate::fields::{At, Errors, Fault, FieldError, Fields};
+use crate::problem::Problem;
+use eventbridge::EventBridgeDraft;
+use rabbitmq::RabbitMqDraft;
+use sqs::SqsDraft;
 
 /// The longest name, characters.
 pub(crate) const NAME_CHARS_MAX: usize = 200;
@@ -50,6 +61,51 @@ pub(crate) enum SinkDraft {
         /// The tenant's own signing secret; the hub makes one when there is none.
         secret: Option<SecretString>,
     },
+    /// A queue of Amazon SQS.
+    Sqs(SqsDraft),
+    /// An event bus of Amazon EventBridge.
+    EventBridge(EventBridgeDraft),
+    /// An exchange of a RabbitMQ.
+    RabbitMq(RabbitMqDraft),
+}
+
+/// Seals what may not leave the process as it is.
+pub(crate) struct Seal<'a> {
+    /// Seals.
+    pub(crate) keyring: &'a Keyring,
+    /// Makes nonces.
+    pub(crate) entropy: &'a dyn Entropy,
+    /// For whom.
+    pub(crate) owner: Owner<'a>,
+}
+
+impl Seal<'_> {
+    /// A sealed secret.
+    pub(crate) fn secret(&self, secret: &SecretString) -> Result<Sealed, Problem> {
+        let mut nonce = [0; NONCE_BYTES];
+        self.entropy.fill(&mut nonce);
+        let sealed = self.keyring.seal(self.owner, secret, nonce);
+        sealed.map_err(|error| Problem::internal(error.to_string()))
+    }
+
+    /// The external id with which the hub assumes the owner's roles.
+    pub(crate) fn external_id(&self) -> Result<String, Problem> {
+        let id = self.keyring.external_id(self.owner.tenant);
+        id.map_err(|error| Problem::internal(error.to_string()))
+    }
+}
+
+/// A field that must be there unless the subscription has a value for it already.
+fn field<T>(
+    fields: &mut Fields<'_>,
+    name: &str,
+    parse: impl FnOnce(Value, &mut At<'_>) -> Option<T>,
+    current: Option<T>,
+) -> Option<T> {
+    match current {
+        Some(current) => Some(fields.optional(name, parse)?.unwrap_or(current)),
+        None => fields.required(name, parse),
+    }
 }
 
 impl Draft {
@@ -164,13 +220,21 @@ fn retry_schedule(value: Value, at: &mut At<'_>) -> Option<RetrySchedule> {
 fn sink(mut fields: Fields<'_>) -> Option<SinkDraft> {
     let kind = fields.required("type", |value, at| {
         let kind = at.text(value)?;
-        if kind == "webhook" {
+        if matches!(&*kind, "webhook" | "sqs" | "eventbridge" | "rabbitmq") {
             return Some(kind);
         }
-        at.fail(Fault::Invalid, "must be \"webhook\"")
+        let message = "must be \"webhook\", \"sqs\", \"eventbridge\" or \"rabbitmq\"";
+        at.fail(Fault::Invalid, message)
     });
     // Of a type that does not exist, no other field is known.
-    kind?;
+    match &*kind? {
+        "sqs" => return SqsDraft::read(fields, None).map(SinkDraft::Sqs),
+        "eventbridge" => {
+            return EventBridgeDraft::read(fields, None).map(SinkDraft::EventBridge);
+        }
+        "rabbitmq" => return RabbitMqDraft::read(fields, None).map(SinkDraft::RabbitMq),
+        _ => {}
+    }
     let url = fields.required("url", url);
     let secret = fields.optional("secret", secret);
     fields.finish();

@@ -7,6 +7,7 @@
 //! table.
 
 pub(crate) mod schemas;
+mod sinks;
 mod subscriptions;
 
 use std::collections::BTreeMap;

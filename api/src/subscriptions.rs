@@ -17,15 +17,17 @@ use streaming_hub_model::change::{Action, Decision};
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::ports::Entropy;
 use streaming_hub_model::retry::RetrySchedule;
-use streaming_hub_model::secret::{NONCE_BYTES, Owner};
+use streaming_hub_model::secret::Owner;
+use streaming_hub_model::sink::NotAdmitted;
 use streaming_hub_model::subscription::{
     DisabledReason, Ordering, SigningSecret, SinkConfig, Subscription, VerificationState,
     WebhookConfig,
 };
+use streaming_hub_model::tenant::TenantId;
 
 use crate::auth::{OperatorCaller, TenantCaller};
 use crate::body::{IdInPath, JsonBody};
-use crate::draft::{Draft, SinkDraft};
+use crate::draft::{Draft, Seal, SinkDraft};
 use crate::fields::{Fault, FieldError, Place};
 use crate::problem::{Code, Problem};
 use crate::query::{List, OperatorList, TenantList};
@@ -52,7 +54,7 @@ pub(crate) async fn create(
     let made = make_secret(&mut draft.sink, &*api.operations.entropy);
     let verify = draft.verify;
     let mut record = record(&api, owner, draft, made.as_ref())?;
-    admit(&api, &record.sink).await?;
+    admit(&api, &tenant, &record.sink).await?;
 
     let action = Action::Create { record: Box::new(record.clone()) };
     if let Decision::Written { version } = api.submit(&tenant, id, action).await? {
@@ -213,26 +215,27 @@ fn sealed(
     sink: SinkDraft,
     made: Option<&SecretString>,
 ) -> Result<SinkConfig, Problem> {
-    let SinkDraft::Webhook { url, secret } = sink;
-    let mut secrets = Vec::new();
-    if let Some(secret) = secret.as_ref().or(made) {
-        let mut nonce = [0; NONCE_BYTES];
-        api.operations.entropy.fill(&mut nonce);
-        let sealed = api.keyring.seal(owner, secret, nonce);
-        let sealed = sealed.map_err(|error| Problem::internal(error.to_string()))?;
-        secrets.push(SigningSecret { sealed, valid_until: None });
-    }
-    Ok(SinkConfig::Webhook(WebhookConfig { url, secrets }))
+    let seal = Seal { keyring: &api.keyring, entropy: &*api.operations.entropy, owner };
+    Ok(match sink {
+        SinkDraft::Webhook { url, secret } => {
+            let secret = secret.as_ref().or(made);
+            let sealed = secret.map(|secret| seal.secret(secret)).transpose()?;
+            let signing = |sealed| SigningSecret { sealed, valid_until: None };
+            let secrets = sealed.into_iter().map(signing).collect();
+            SinkConfig::Webhook(WebhookConfig { url, secrets })
+        }
+        SinkDraft::Sqs(sqs) => SinkConfig::Sqs(sqs.sealed(&seal)?),
+        SinkDraft::EventBridge(bus) => SinkConfig::EventBridge(bus.sealed(&seal)?),
+        SinkDraft::RabbitMq(rabbit) => SinkConfig::RabbitMq(rabbit.sealed(&seal)?),
+    })
 }
 
-async fn admit(api: &Api, sink: &SinkConfig) -> Result<(), Problem> {
-    let refused = |message| {
-        let place = Place::Pointer(match sink {
-            SinkConfig::Webhook(_) => "/sink/url".to_owned(),
-        });
+async fn admit(api: &Api, tenant: &TenantId, sink: &SinkConfig) -> Result<(), Problem> {
+    let refused = |NotAdmitted { field, message }| {
+        let place = Place::Pointer(format!("/sink/{field}"));
         Problem::destination_refused(FieldError { place, code: Fault::DestinationRefused, message })
     };
-    api.sink.admit(sink).await.map_err(refused)
+    api.sink.admit(tenant, sink).await.map_err(refused)
 }
 
 #[cfg(test)]

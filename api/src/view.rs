@@ -1,6 +1,8 @@
 //! A subscription as callers see it. Built field by field from the record, so that what is not
 //! named here (sealed secrets, the owner, a newer release's fields) is never shown.
 
+mod sink;
+
 use axum::Json;
 use axum::http::header::ETAG;
 use axum::http::{HeaderValue, StatusCode};
@@ -10,8 +12,10 @@ use serde::Serialize;
 use serde_json::Value;
 use streaming_hub_model::event_key::KeyPattern;
 use streaming_hub_model::id::SubscriptionId;
-use streaming_hub_model::subscription::{SinkConfig, Subscription, VerificationState};
+use streaming_hub_model::subscription::{Subscription, VerificationState};
 use streaming_hub_model::tenant::TenantId;
+
+use sink::SinkView;
 
 /// The representation of a subscription (contract section 7).
 #[derive(Serialize)]
@@ -35,24 +39,15 @@ pub(crate) struct View<'a> {
     version: u64,
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum SinkView<'a> {
-    Webhook { url: &'a str },
-}
-
 impl<'a> From<&'a Subscription> for View<'a> {
     fn from(record: &'a Subscription) -> Self {
-        let sink = match &record.sink {
-            SinkConfig::Webhook(webhook) => SinkView::Webhook { url: &webhook.url },
-        };
         Self {
             id: record.id,
             name: &record.name,
             event_types: &record.event_types,
             origin: record.origin.as_deref(),
             schema_major: record.schema_major,
-            sink,
+            sink: (&record.sink).into(),
             enabled: record.enabled,
             verification_state: record.verification_state,
             verification_failure: record.verification_failure.as_deref(),

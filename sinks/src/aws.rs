@@ -214,8 +214,16 @@ mod tests {
     #[test]
     fn a_star_stands_for_any_text() {
         for (pattern, text, fits) in [
-            ("arn:aws:sqs:*:123456789012:acme-*", "arn:aws:sqs:eu-west-1:123456789012:acme-q", true),
-            ("arn:aws:sqs:*:123456789012:acme-*", "arn:aws:sqs:eu-west-1:123456789012:other", false),
+            (
+                "arn:aws:sqs:*:123456789012:acme-*",
+                "arn:aws:sqs:eu-west-1:123456789012:acme-q",
+                true,
+            ),
+            (
+                "arn:aws:sqs:*:123456789012:acme-*",
+                "arn:aws:sqs:eu-west-1:123456789012:other",
+                false,
+            ),
             ("a*", "a", true),
             ("*b", "ab", true),
             ("*b", "ba", false),

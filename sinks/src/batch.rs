@@ -81,9 +81,9 @@ impl<C: Carrier> Batcher<C> {
         if starts {
             spawn(Arc::clone(self).drain());
         }
-        answer.await.unwrap_or_else(|_| {
-            Outcome::failed(ErrorClass::Panic, "the sink's own code failed")
-        })
+        answer
+            .await
+            .unwrap_or_else(|_| Outcome::failed(ErrorClass::Panic, "the sink's own code failed"))
     }
 
     fn state(&self) -> MutexGuard<'_, State<C::Entry>> {
@@ -185,17 +185,18 @@ mod tests {
     }
 
     fn limits(requests: usize) -> BatchLimits {
-        let linger = Duration::from_millis(2);
+        // Long enough for all of a test to be due together on a busy machine.
+        let linger = Duration::from_millis(100);
         BatchLimits { entries: 3, bytes: 100, linger, requests }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn what_is_due_together_is_sent_together_in_order() {
         let sent = deliver(limits(1), (1..=7).collect()).await;
         assert_eq!(sent, [vec![1, 2, 3], vec![4, 5, 6], vec![7]]);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_request_stays_within_its_bytes_and_a_large_entry_goes_alone() {
         let sent = deliver(limits(1), vec![60, 40, 1, 500, 2]).await;
         assert_eq!(sent, [vec![60, 40], vec![1], vec![500], vec![2]]);
@@ -203,7 +204,8 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_lost_or_answered_twice_under_load() {
-        let sent = deliver(limits(4), (1..=500).map(|n| n % 50 + 1).collect()).await;
+        let limits = BatchLimits { linger: Duration::from_millis(1), ..limits(4) };
+        let sent = deliver(limits, (1..=500).map(|n| n % 50 + 1).collect()).await;
         assert_eq!(sent.iter().map(Vec::len).sum::<usize>(), 500);
         assert!(sent.iter().all(|batch| batch.len() <= 3));
     }

@@ -47,8 +47,7 @@ impl EventBridge {
         let entry = request::entry(&attempt.event);
         let limit = self.aws.settings.eventbridge_entry_bytes_max;
         if entry.bytes > limit {
-            let detail =
-                format!("the entry has {} bytes as JSON, more than {limit}", entry.bytes);
+            let detail = format!("the entry has {} bytes as JSON, more than {limit}", entry.bytes);
             return Outcome::failed(ErrorClass::TooLarge, detail);
         }
         let lease = match self.lease(attempt, config).await {
@@ -109,8 +108,11 @@ impl EventBridge {
             .http_client(self.aws.http_client()?)
             .retry_config(RetryConfig::disabled())
             .timeout_config(settings.timeouts())
-            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
-            .set_endpoint_url(config.endpoint.clone());
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        let sdk = match &config.endpoint {
+            Some(endpoint) => sdk.endpoint_url(endpoint),
+            None => sdk,
+        };
         let bus = Bus { client: Client::from_conf(sdk.build()), arn: config.event_bus.clone() };
         let limits = BatchLimits {
             entries: ENTRIES_MAX,

@@ -236,10 +236,7 @@ impl RabbitMq {
         self.sweep_now_and_then();
         let make = || {
             let login = Login { config: config.clone(), password };
-            Ok::<_, std::convert::Infallible>(Arc::new(Link::new(
-                Arc::clone(&self.dialer),
-                login,
-            )))
+            Ok::<_, std::convert::Infallible>(Arc::new(Link::new(Arc::clone(&self.dialer), login)))
         };
         let host = (config.host.clone(), config.port);
         let lease = self.pools.lease(&key, host, make).await;

@@ -21,11 +21,11 @@ use streaming_hub_model::subscription::SinkConfig;
 use streaming_hub_model::tenant::TenantId;
 use tokio::time::Instant;
 
-use crate::outcome::{delivered, duration_ms, unanswered, with_permission};
 use crate::WRONG_SINK;
 use crate::aws::failure::{self, Failure};
 use crate::aws::{Aws, Called, Identity, REQUESTS_PER_CLIENT_MAX};
 use crate::batch::{BatchLimits, Batcher, Carrier};
+use crate::outcome::{delivered, duration_ms, unanswered, with_permission};
 use crate::pool::{Key, Lease, Pools};
 
 /// Entries of one request, the service's limit.
@@ -118,10 +118,12 @@ impl Sqs {
             .http_client(self.aws.http_client()?)
             .retry_config(RetryConfig::disabled())
             .timeout_config(settings.timeouts())
-            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
-            .set_endpoint_url(config.endpoint.clone());
-        let queue =
-            Queue { client: Client::from_conf(sdk.build()), url: config.queue_url.clone() };
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        let sdk = match &config.endpoint {
+            Some(endpoint) => sdk.endpoint_url(endpoint),
+            None => sdk,
+        };
+        let queue = Queue { client: Client::from_conf(sdk.build()), url: config.queue_url.clone() };
         let limits = BatchLimits {
             entries: ENTRIES_MAX,
             bytes: settings.sqs_message_bytes_max,

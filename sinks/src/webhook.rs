@@ -29,11 +29,11 @@ use streaming_hub_model::tenant::TenantId;
 use tokio::time::Instant;
 
 use crate::Error;
+use crate::WRONG_SINK;
 use crate::guard::{self, Target};
 use crate::http::{self, Factory, HttpLimits};
 use crate::pool::{Key, Lease, Limits, Pools};
 use crate::resolver::Resolver;
-use crate::WRONG_SINK;
 
 /// Settings of the webhook sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

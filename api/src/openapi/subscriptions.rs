@@ -6,9 +6,7 @@ use streaming_hub_model::subscription::MAX_IN_FLIGHT_MAX;
 
 use super::schema_ref;
 use super::schemas::{Named, closed, object, timestamp};
-use crate::draft::{
-    NAME_CHARS_MAX, ORIGIN_BYTES_MAX, SECRET_CHARS_MAX, SECRET_CHARS_MIN, URL_BYTES_MAX,
-};
+use crate::draft::{NAME_CHARS_MAX, ORIGIN_BYTES_MAX};
 
 /// The id that examples use.
 const ID: &str = "0198f3a2-11aa-7c3e-9d21-5b8f0c4de001";
@@ -17,10 +15,8 @@ const ID: &str = "0198f3a2-11aa-7c3e-9d21-5b8f0c4de001";
 pub(super) fn schemas() -> Named {
     vec![
         ("NewSubscription", new_subscription()),
-        ("NewSink", new_sink()),
         ("Subscription", subscription()),
         ("CreatedSubscription", created()),
-        ("Sink", sink()),
         ("SubscriptionPage", page("Subscription")),
         ("OwnedSubscription", owned()),
         ("OwnedSubscriptionPage", page("OwnedSubscription")),
@@ -89,36 +85,6 @@ fn new_subscription() -> Value {
         "sink": {"type": "webhook", "url": "https://example.com/hooks/ledger"},
     }]);
     schema
-}
-
-fn url() -> Value {
-    json!({
-        "type": "string", "format": "uri", "maxLength": URL_BYTES_MAX,
-        "description": "Where events are POSTed: an https URL.",
-    })
-}
-
-fn new_sink() -> Value {
-    closed(
-        &json!({
-            "type": {"type": "string", "enum": ["webhook"]},
-            "url": url(),
-            "secret": {
-                "type": ["string", "null"],
-                "minLength": SECRET_CHARS_MIN, "maxLength": SECRET_CHARS_MAX,
-                "pattern": "^[!-~]+$", "writeOnly": true,
-                "description": "The signing secret; without one the hub makes it.",
-            },
-        }),
-        &["type", "url"],
-    )
-}
-
-fn sink() -> Value {
-    object(
-        &json!({"type": {"type": "string", "enum": ["webhook"]}, "url": url()}),
-        &["type", "url"],
-    )
 }
 
 fn subscription() -> Value {

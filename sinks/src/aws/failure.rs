@@ -107,11 +107,21 @@ fn by_cause(error: &(dyn StdError + 'static)) -> Option<Failure> {
             return Some(Failure { detail, ..failure.clone() });
         }
         if let Some(none) = cause.downcast_ref::<NoOwnIdentity>() {
-            return Some(Failure { class: None, detail: none.to_string(), status: None, retry_after_ms: None });
+            return Some(Failure {
+                class: None,
+                detail: none.to_string(),
+                status: None,
+                retry_after_ms: None,
+            });
         }
         if let Some(refused) = cause.downcast_ref::<Refused>() {
             let class = Some(ErrorClass::RefusedAddress);
-            return Some(Failure { class, detail: refused.to_string(), status: None, retry_after_ms: None });
+            return Some(Failure {
+                class,
+                detail: refused.to_string(),
+                status: None,
+                retry_after_ms: None,
+            });
         }
         if let Some(error) = cause.downcast_ref::<reqwest::Error>() {
             let (class, detail) = http::failure::class(error);
@@ -133,20 +143,44 @@ fn by_code(code: Option<&str>, message: Option<&str>) -> Option<ErrorClass> {
     // The query protocol's codes have a prefix, `AWS.SimpleQueueService.NonExistentQueue`.
     let code = code?.rsplit('.').next()?;
     Some(match code {
-        "Throttling" | "ThrottlingException" | "ThrottledException" | "RequestThrottled"
-        | "RequestThrottledException" | "RequestLimitExceeded" | "TooManyRequestsException"
-        | "LimitExceededException" | "OverLimit" | "SlowDown" | "KmsThrottled" => {
-            ErrorClass::Throttled
-        }
-        "AccessDenied" | "AccessDeniedException" | "NotAuthorizedForSourceException"
-        | "NotAuthorized" | "UnauthorizedOperation" | "InvalidClientTokenId"
-        | "InvalidAccessKeyId" | "UnrecognizedClientException" | "UnrecognizedClient"
-        | "SignatureDoesNotMatch" | "InvalidSignatureException" | "IncompleteSignature"
-        | "MissingAuthenticationToken" | "MissingAuthenticationTokenException" | "ExpiredToken"
-        | "ExpiredTokenException" | "RequestExpired" | "AuthFailure" | "InvalidSecurity"
-        | "InvalidToken" | "KmsAccessDenied" | "OptInRequired" => ErrorClass::AccessDenied,
-        "QueueDoesNotExist" | "NonExistentQueue" | "QueueDeletedRecently"
-        | "ResourceNotFoundException" | "ResourceNotFound" => ErrorClass::NotFound,
+        "Throttling"
+        | "ThrottlingException"
+        | "ThrottledException"
+        | "RequestThrottled"
+        | "RequestThrottledException"
+        | "RequestLimitExceeded"
+        | "TooManyRequestsException"
+        | "LimitExceededException"
+        | "OverLimit"
+        | "SlowDown"
+        | "KmsThrottled" => ErrorClass::Throttled,
+        "AccessDenied"
+        | "AccessDeniedException"
+        | "NotAuthorizedForSourceException"
+        | "NotAuthorized"
+        | "UnauthorizedOperation"
+        | "InvalidClientTokenId"
+        | "InvalidAccessKeyId"
+        | "UnrecognizedClientException"
+        | "UnrecognizedClient"
+        | "SignatureDoesNotMatch"
+        | "InvalidSignatureException"
+        | "IncompleteSignature"
+        | "MissingAuthenticationToken"
+        | "MissingAuthenticationTokenException"
+        | "ExpiredToken"
+        | "ExpiredTokenException"
+        | "RequestExpired"
+        | "AuthFailure"
+        | "InvalidSecurity"
+        | "InvalidToken"
+        | "KmsAccessDenied"
+        | "OptInRequired" => ErrorClass::AccessDenied,
+        "QueueDoesNotExist"
+        | "NonExistentQueue"
+        | "QueueDeletedRecently"
+        | "ResourceNotFoundException"
+        | "ResourceNotFound" => ErrorClass::NotFound,
         "BatchRequestTooLong" | "RequestEntityTooLarge" | "RequestEntityTooLargeException" => {
             ErrorClass::TooLarge
         }
@@ -155,7 +189,10 @@ fn by_code(code: Option<&str>, message: Option<&str>) -> Option<ErrorClass> {
         {
             ErrorClass::TooLarge
         }
-        "InternalFailure" | "InternalException" | "InternalError" | "ServiceUnavailable"
+        "InternalFailure"
+        | "InternalException"
+        | "InternalError"
+        | "ServiceUnavailable"
         | "ServiceUnavailableException" => ErrorClass::Http5xx,
         _ => return None,
     })

@@ -8,9 +8,7 @@ use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::provider_config::ProviderConfig;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
-use aws_credential_types::provider::{
-    ProvideCredentials, SharedCredentialsProvider, future,
-};
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use aws_sdk_sts::config::{BehaviorVersion, Region};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_types::retry::RetryConfig;
@@ -87,7 +85,7 @@ impl Identity {
 
 fn keys(id: &str, secret: &SecretString, token: Option<&SecretString>) -> Identity {
     let (secret, token) = (secret.expose_secret(), token.map(ExposeSecret::expose_secret));
-    let credentials = Credentials::from_keys(id, secret, token.map(str::to_owned));
+    let credentials = Credentials::new(id, secret, token.map(str::to_owned), None, "keys");
     Identity {
         generation: credential_generation(&["keys", id, secret, token.unwrap_or_default()]),
         provider: SharedCredentialsProvider::new(credentials),
@@ -122,8 +120,11 @@ fn sts(aws: &Aws, region: &str) -> aws_sdk_sts::Client {
         .credentials_provider(aws.own.clone())
         .http_client(aws.unguarded.clone())
         .retry_config(RetryConfig::disabled())
-        .timeout_config(aws.settings.timeouts())
-        .set_endpoint_url(aws.settings.sts_endpoint.clone());
+        .timeout_config(aws.settings.timeouts());
+    let config = match &aws.settings.sts_endpoint {
+        Some(endpoint) => config.endpoint_url(endpoint),
+        None => config,
+    };
     aws_sdk_sts::Client::from_conf(config.build())
 }
 

@@ -126,12 +126,11 @@ impl Dialer {
 
     /// A stream to one of the addresses that the guard admits.
     async fn stream(&self, config: &RabbitMqConfig) -> Result<BoxedIo, Outcome> {
-        let addresses = self.resolver.addresses(&config.host).await.map_err(|error| {
-            match error.class() {
+        let addresses =
+            self.resolver.addresses(&config.host).await.map_err(|error| match error.class() {
                 Some(class) => Outcome::failed(class, error.to_string()),
                 None => Outcome::not_attempted(error.to_string()),
-            }
-        })?;
+            })?;
         let tcp = first_of(&addresses, config.port).await;
         let tcp = tcp.map_err(|error| {
             Outcome::failed(ErrorClass::Connect, format!("no connection: {error}"))
@@ -211,7 +210,10 @@ impl Reactor for Opened {
         self.0.interval(duration)
     }
 
-    async fn tcp_connect_addr(&self, _: SocketAddr) -> io::Result<Self::TcpStream> {
-        Err(io::Error::other("only checked addresses are dialled"))
+    fn tcp_connect_addr(
+        &self,
+        _: SocketAddr,
+    ) -> impl Future<Output = io::Result<Self::TcpStream>> + Send + 'static {
+        std::future::ready(Err(io::Error::other("only checked addresses are dialled")))
     }
 }

@@ -107,11 +107,8 @@ mod tests {
 
     #[test]
     fn a_routing_key_is_rendered_once_from_type_tenant_and_source() {
-        let headers = [
-            ("ce-source", "ledger"),
-            ("ce-resourcetype", "account"),
-            ("ce-eventtype", "{tenant}"),
-        ];
+        let headers =
+            [("ce-source", "ledger"), ("ce-resourcetype", "account"), ("ce-eventtype", "{tenant}")];
         assert_eq!(rendered("fixed.key", &headers), "fixed.key");
         assert_eq!(rendered("{tenant}.{source}.{type}", &headers), "acme.ledger.account.{tenant}");
         assert_eq!(rendered("a{b}c{", &headers), "a{b}c{");
@@ -126,9 +123,16 @@ mod tests {
         assert_eq!(*properties.delivery_mode(), Some(2));
         assert_eq!(*properties.content_type(), None, "it does not fit");
         let headers = properties.headers().clone().unwrap();
-        for name in ["ce-id", "ce-source", "ce-specversion", "ce-sig", "ce-datacontenttype",
-            "tenant-id", "event-type", "delivery-id"]
-        {
+        for name in [
+            "ce-id",
+            "ce-source",
+            "ce-specversion",
+            "ce-sig",
+            "ce-datacontenttype",
+            "tenant-id",
+            "event-type",
+            "delivery-id",
+        ] {
             assert!(headers.contains_key(name), "{name}");
         }
         assert!(!headers.contains_key("traceparent"));

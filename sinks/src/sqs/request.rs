@@ -58,9 +58,8 @@ pub(super) fn message(attempt: &Attempt, is_fifo: bool) -> Message {
 impl Message {
     /// The same as an entry of a request, with its index for an id.
     pub(super) fn entry(&self, at: usize) -> Result<SendMessageBatchRequestEntry, BuildError> {
-        let mut entry = SendMessageBatchRequestEntry::builder()
-            .id(at.to_string())
-            .message_body(&self.body);
+        let mut entry =
+            SendMessageBatchRequestEntry::builder().id(at.to_string()).message_body(&self.body);
         for (name, value) in &*self.attributes {
             let value =
                 MessageAttributeValue::builder().data_type(TYPE).string_value(value).build()?;
