@@ -64,6 +64,8 @@ pub(crate) struct Config {
     pub(crate) runtime: Runtime,
     /// Attempts of deliveries.
     pub(crate) delivery: Delivery,
+    /// When a subscription that fails is disabled.
+    pub(crate) autodisable: AutoDisable,
     /// Deliveries over HTTP.
     pub(crate) webhook: Webhook,
     /// Deliveries to SQS and EventBridge.
@@ -76,6 +78,8 @@ pub(crate) struct Config {
     pub(crate) encryption: Encryption,
     /// The HTTP interface.
     pub(crate) api: Api,
+    /// How instances call each other.
+    pub(crate) cluster: Cluster,
     /// Log lines.
     pub(crate) log: Log,
 }
@@ -182,6 +186,20 @@ pub(crate) struct Delivery {
     pub(crate) retry_schedule_ms: RetrySchedule,
     /// How long a stop waits for running attempts, milliseconds.
     pub(crate) drain_ms: u64,
+    /// Dead letters of one subscription; the oldest go first.
+    pub(crate) dead_letters_per_subscription: u64,
+}
+
+/// When a subscription that fails is disabled, contract section 4.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AutoDisable {
+    /// The kill switch.
+    pub(crate) enabled: bool,
+    /// How long ago the first failure must be, hours.
+    pub(crate) sustained_hours: u32,
+    /// How far apart the first and the last must be, hours.
+    pub(crate) spread_hours: u32,
 }
 
 /// Deliveries over HTTP, contract section 5.
@@ -264,6 +282,39 @@ pub(crate) struct Api {
     pub(crate) request_timeout_ms: u64,
     /// Static bearer tokens: names and digests differ.
     pub(crate) tokens: Vec<Token>,
+}
+
+/// How instances call each other, design 24.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cluster {
+    /// At least 32 bytes of text.
+    #[serde(with = "values::optional_secret")]
+    pub(crate) key: Option<SecretString>,
+    /// File that holds the same.
+    #[serde(with = "values::optional_path")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Names, `*.` and a domain, addresses or networks; the API takes them.
+    pub(crate) hosts: Vec<String>,
+}
+
+impl Cluster {
+    /// The key's text, if one is configured; reads `key_file`.
+    ///
+    /// # Errors
+    /// What is wrong, in words: both are given, or the file cannot be read.
+    pub(crate) fn secret(&self) -> Result<Option<SecretString>, String> {
+        match (&self.key, &self.key_file) {
+            (None, None) => Ok(None),
+            (Some(_), Some(_)) => Err("is set, and so is cluster.key_file".to_owned()),
+            (Some(key), None) => Ok(Some(key.clone())),
+            (None, Some(path)) => {
+                let text = std::fs::read_to_string(path);
+                let text = text.map_err(|error| format!("cannot be read: {error}"))?;
+                Ok(Some(SecretString::from(text.trim_end().to_owned())))
+            }
+        }
+    }
 }
 
 /// Log lines.

@@ -2,8 +2,10 @@
 //! both sides.
 
 use anyhow::Context as _;
-use streaming_hub_api::{Role as TokenRole, TokenConfig};
+use secrecy::ExposeSecret as _;
+use streaming_hub_api::{Cluster, Role as TokenRole, TokenConfig};
 use streaming_hub_model::envelope::IngestPolicy;
+use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::follow::{FollowPolicy, FollowSet};
 use streaming_hub_model::hex;
 use streaming_hub_model::time::UnixMillis;
@@ -14,11 +16,14 @@ use streaming_hub_sinks::rabbitmq::RabbitMqSettings;
 use streaming_hub_sinks::webhook::WebhookSettings;
 use streaming_hub_state::{ResourceLimits, SharedResources};
 use streaming_hub_topology::kafka::client::KafkaSettings;
+use streaming_hub_topology::processors::delivery::Retention;
 use streaming_hub_topology::shared::CommitSettings;
 use streaming_hub_topology::stores::DiskStores;
 use streaming_hub_topology::topics::TopicSettings;
 
 use crate::config::{Config, Start};
+
+const MS_PER_HOUR: u64 = 3_600_000;
 
 /// What the internal topics are made with.
 pub(crate) fn topics(config: &Config) -> TopicSettings {
@@ -60,6 +65,25 @@ pub(crate) fn commit(config: &Config) -> CommitSettings {
         uncommitted_bytes_max: config.runtime.uncommitted_bytes_max,
         drain_ms: config.delivery.drain_ms,
         watchdog_ms: config.runtime.watchdog_ms,
+    }
+}
+
+/// When a subscription that fails is disabled.
+pub(crate) fn auto_disable(config: &Config) -> AutoDisable {
+    AutoDisable {
+        enabled: config.autodisable.enabled,
+        sustained_ms: u64::from(config.autodisable.sustained_hours) * MS_PER_HOUR,
+        spread_ms: u64::from(config.autodisable.spread_hours) * MS_PER_HOUR,
+    }
+}
+
+/// What delivery keeps of what has ended.
+pub(crate) fn retention(config: &Config) -> Retention {
+    let ms = |hours: u32| u64::from(hours) * MS_PER_HOUR;
+    Retention {
+        dead_letters_ms: ms(config.topics.dead_letter_retention_hours),
+        dead_letters_per_subscription: config.delivery.dead_letters_per_subscription,
+        attempts_ms: ms(config.topics.attempts_retention_hours),
     }
 }
 
@@ -142,6 +166,16 @@ pub(crate) fn sinks(config: &Config) -> SinkSettings {
             ..RabbitMqSettings::default()
         },
     }
+}
+
+/// The way to the other instances, where a key is configured.
+pub(crate) fn cluster(config: &Config, instance: &str) -> anyhow::Result<Option<Cluster>> {
+    let Some(secret) = config.cluster.secret().map_err(anyhow::Error::msg).context("cluster")?
+    else {
+        return Ok(None);
+    };
+    let key = secret.expose_secret().as_bytes().to_vec().into();
+    Ok(Some(Cluster::new(key, &config.cluster.hosts, instance.to_owned()).context("cluster")?))
 }
 
 /// The static tokens.

@@ -3,18 +3,23 @@
 
 use std::sync::Arc;
 
+use streaming_hub_model::ports::Deliveries;
 use streaming_hub_model::registry::Limits;
+use streaming_hub_topology::calls::Calls;
+use streaming_hub_topology::deliveries::DeliveryTasks;
 use streaming_hub_topology::dispatcher::Dispatcher;
 use streaming_hub_topology::processors::delivery::slots::Slots;
-use streaming_hub_topology::processors::delivery::{Delivery, DeliverySettings};
+use streaming_hub_topology::processors::delivery::{Delivery, DeliverySettings, Message};
 use streaming_hub_topology::processors::ingest::{Ingest, IngestSettings, Notice};
 use streaming_hub_topology::processors::matching::{Match, MatchSettings};
 use streaming_hub_topology::processors::registry::Registry;
+use streaming_hub_topology::runtime::mailbox::{Mailbox, Waker};
 use streaming_hub_topology::runtime::processor::Processor;
 use streaming_hub_topology::runtime::spec::SubTopology;
 use streaming_hub_topology::runtime::thread::{
     AlwaysOpen, Factory, Gate, Parts as ThreadParts, Running, StreamThread,
 };
+use streaming_hub_topology::topics::Topic;
 use streaming_hub_topology::topology;
 use tokio::runtime::Handle;
 
@@ -24,22 +29,43 @@ use crate::settings;
 
 const MS_PER_HOUR: i64 = 3_600_000;
 
+/// What runs, and the ways to its tasks.
+pub(crate) struct Started {
+    pub(crate) running: Vec<Running>,
+    /// The way to the delivery tasks, wherever they run.
+    pub(crate) deliveries: Arc<dyn Deliveries>,
+}
+
 /// Starts them all.
-pub(crate) fn start(config: &Config, parts: &Parts) -> anyhow::Result<Vec<Running>> {
+pub(crate) fn start(config: &Config, parts: &Parts) -> anyhow::Result<Started> {
     let mut running = Vec::new();
     if config.roles.has(Role::Registry) {
         running.push(registry(config, parts)?);
     }
-    if config.roles.has(Role::Delivery) {
-        running.push(delivery(config, parts)?);
-    }
+    let mailbox = if config.roles.has(Role::Delivery) {
+        let (thread, mailbox) = delivery(config, parts)?;
+        running.push(thread);
+        mailbox
+    } else {
+        // No task runs here, so that nothing is ever sent.
+        Mailbox::new(Waker::default()).0
+    };
     if config.roles.has(Role::Match) {
         running.push(matching(config, parts)?);
     }
     if config.roles.has(Role::Ingest) {
         running.push(ingest(config, parts)?);
     }
-    Ok(running)
+    Ok(Started { running, deliveries: deliveries(parts, mailbox) })
+}
+
+fn deliveries(parts: &Parts, mailbox: Mailbox<Message>) -> Arc<dyn Deliveries> {
+    let shared = &parts.shared;
+    let (spec, topics) = (topology::delivery(), &shared.topics);
+    let source: Arc<str> = Topic::Deliveries.name(&shared.application).into();
+    let views = (Arc::clone(&shared.status), Arc::clone(&parts.views.owners));
+    let calls = Calls::new((spec.name, source), shared.instance.clone(), mailbox, views);
+    Arc::new(DeliveryTasks::new(calls, topics.partitions.unsigned_abs()))
 }
 
 fn prepare<P: Processor>(
@@ -95,7 +121,7 @@ fn matching(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
     Ok(thread.start(Box::new(|_, never| match never {}))?)
 }
 
-fn delivery(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
+fn delivery(config: &Config, parts: &Parts) -> anyhow::Result<(Running, Mailbox<Message>)> {
     let sink = parts.sink.clone().ok_or_else(|| anyhow::anyhow!("delivery without sinks"))?;
     let (attempts, bytes) =
         (config.delivery.attempts_in_flight, config.delivery.attempt_bytes_in_flight);
@@ -105,14 +131,18 @@ fn delivery(config: &Config, parts: &Parts) -> anyhow::Result<Running> {
         entropy: Arc::clone(&parts.shared.entropy),
         retry_schedule: config.delivery.retry_schedule_ms.clone(),
         partitions: config.topics.partitions,
+        auto_disable: settings::auto_disable(config),
+        retention: settings::retention(config),
         metrics: Arc::clone(&parts.shared.metrics),
     });
     let factory: Factory<Delivery> = Arc::new(move |_| Delivery::new(Arc::clone(&settings)));
     let gate = Arc::clone(&parts.views.table) as Arc<dyn Gate>;
     let thread = prepare(topology::delivery(), factory, gate, parts);
     let metrics = Arc::clone(&parts.shared.metrics);
-    let dispatcher = Dispatcher::new(Handle::current(), sink, thread.mailbox(), metrics);
-    Ok(thread.start(Box::new(move |address, order| dispatcher.dispatch(address, order)))?)
+    let mailbox = thread.mailbox();
+    let dispatcher = Dispatcher::new(Handle::current(), sink, mailbox.clone(), metrics);
+    let act = Box::new(move |address, order| dispatcher.dispatch(address, order));
+    Ok((thread.start(act)?, mailbox))
 }
 
 fn registry(config: &Config, parts: &Parts) -> anyhow::Result<Running> {

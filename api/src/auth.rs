@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use streaming_hub_model::tenant::TenantId;
 
+use crate::forward::Principal;
 use crate::problem::{Code, Problem};
 use crate::state::Api;
 
@@ -153,41 +154,53 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
 }
 
+/// Who calls, as a bearer token or another instance of the hub says; noted for the log and for
+/// what is forwarded.
+fn principal(parts: &mut Parts, api: &Api) -> Result<Principal, Problem> {
+    // Another instance has named the caller already: its token was checked before any handler.
+    if let Some(principal) = parts.extensions.get::<Principal>() {
+        tracing::Span::current().record("token", &principal.token);
+        return Ok(principal.clone());
+    }
+    let token = bearer(&parts.headers).and_then(|token| api.tokens.find(token));
+    let token = token.ok_or(Code::Unauthenticated)?;
+    tracing::Span::current().record("token", &token.name);
+    let (role, tenant) = match &token.caller {
+        Caller::Tenant(tenant) => (Role::Tenant, Some(tenant.clone())),
+        Caller::Operator => (Role::Operator, None),
+    };
+    let principal = Principal { role, tenant, token: token.name.clone() };
+    parts.extensions.insert(principal.clone());
+    Ok(principal)
+}
+
 /// A request made with a tenant's token.
 pub(crate) struct TenantCaller {
     /// The only tenant whose resources exist for this request.
     pub(crate) tenant: TenantId,
 }
 
-/// A request made with an operator's token.
-pub(crate) struct OperatorCaller;
-
-/// Whom the request's token names.
-fn caller(headers: &HeaderMap, api: &Api) -> Result<Caller, Problem> {
-    let token = bearer(headers).and_then(|token| api.tokens.find(token));
-    let token = token.ok_or(Code::Unauthenticated)?;
-    tracing::Span::current().record("token", &token.name);
-    Ok(token.caller.clone())
-}
-
 impl FromRequestParts<Arc<Api>> for TenantCaller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Problem> {
-        match caller(&parts.headers, api)? {
-            Caller::Tenant(tenant) => Ok(Self { tenant }),
-            Caller::Operator => Err(Code::Forbidden.into()),
+        match principal(parts, api)? {
+            Principal { role: Role::Tenant, tenant: Some(tenant), .. } => Ok(Self { tenant }),
+            _ => Err(Code::Forbidden.into()),
         }
     }
 }
+
+/// A request made with an operator's token.
+pub(crate) struct OperatorCaller;
 
 impl FromRequestParts<Arc<Api>> for OperatorCaller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Problem> {
-        match caller(&parts.headers, api)? {
-            Caller::Operator => Ok(Self),
-            Caller::Tenant(_) => Err(Code::Forbidden.into()),
+        match principal(parts, api)? {
+            Principal { role: Role::Operator, tenant: None, .. } => Ok(Self),
+            _ => Err(Code::Forbidden.into()),
         }
     }
 }

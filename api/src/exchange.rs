@@ -17,16 +17,21 @@ use crate::state::Operations;
 /// The header that names the request, as does the log line of its failure.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// In a request's extensions: when its answer must be there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(pub(crate) Instant);
+
 /// How a request to no route is counted.
 const UNMATCHED: &str = "unmatched";
 
 /// Runs a request within its limits and finishes its answer.
 pub(crate) async fn exchange(
     State(own): State<Arc<Operations>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let started = Instant::now();
+    request.extensions_mut().insert(Deadline(started + own.request_timeout));
     let request_id = own.uuid();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -49,7 +54,8 @@ pub(crate) async fn exchange(
     }
     // Every UUID is a legal header value.
     if let Ok(value) = HeaderValue::from_str(&request_id.to_string()) {
-        response.headers_mut().insert(REQUEST_ID, value);
+        // An answer that came from another instance names the request as that one's log does.
+        response.headers_mut().entry(REQUEST_ID).or_insert(value);
     }
     // An answer may hold a secret, and is out of date at once.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

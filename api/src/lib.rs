@@ -13,6 +13,8 @@ mod body;
 mod draft;
 mod exchange;
 mod fields;
+#[allow(dead_code, reason = "the next routes ask tasks through it")]
+mod forward;
 mod metrics;
 pub mod openapi;
 mod operations;
@@ -29,6 +31,7 @@ mod view;
 mod testing;
 
 pub use auth::{Role, TokenConfig, Tokens};
+pub use forward::{Cluster, Error as ClusterError};
 pub use metrics::Metrics;
 pub use problem::markdown as problems_markdown;
 pub use routes::{Access, Route, operations_router, router, routes};

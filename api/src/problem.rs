@@ -89,6 +89,9 @@ codes! {
     NotReady SERVICE_UNAVAILABLE "not_ready"
         "This instance is not ready yet"
         "Wait until what `missing` lists is there; other instances may be ready."
+    NoOwner SERVICE_UNAVAILABLE "no_owner"
+        "The part of the hub that has this is moving between instances"
+        "Nothing happened. Repeat it after `Retry-After`; it may take as long as a session."
     Timeout SERVICE_UNAVAILABLE "timeout"
         "The request took longer than allowed"
         "A write may still take effect: read before repeating it."
@@ -120,6 +123,7 @@ impl Code {
     pub(crate) const fn retry_after_s(self) -> Option<u64> {
         match self {
             Self::Unavailable => Some(5),
+            Self::NoOwner => Some(2),
             // As with a delivery that the hub itself could not attempt (contract section 4).
             Self::CannotProbe => Some(30),
             _ => None,
@@ -181,6 +185,17 @@ impl Problem {
             );
         }
         Self::with_detail(Code::Undecided, detail)
+    }
+
+    /// Nobody runs the task that was asked; the call had no effect. The cause is for the log only.
+    pub(crate) fn no_owner(cause: impl Into<String>) -> Self {
+        Self { cause: Some(cause.into()), ..Self::from(Code::NoOwner) }
+    }
+
+    /// The same with what the log says beside it.
+    #[must_use]
+    pub(crate) fn because(self, cause: impl Into<String>) -> Self {
+        Self { cause: Some(cause.into()), ..self }
     }
 
     /// The request ran out of time.
@@ -341,7 +356,11 @@ mod tests {
     fn only_what_is_safe_to_repeat_says_when() {
         for &code in Code::ALL {
             let says = Problem::from(code).into_response().headers().contains_key(RETRY_AFTER);
-            assert_eq!(says, matches!(code, Code::Unavailable | Code::CannotProbe), "{code:?}");
+            assert_eq!(
+                says,
+                matches!(code, Code::Unavailable | Code::NoOwner | Code::CannotProbe),
+                "{code:?}"
+            );
         }
     }
 }

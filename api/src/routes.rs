@@ -10,6 +10,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::MethodRouter;
 
 use crate::exchange::exchange;
+use crate::forward::admit;
 use crate::openapi::Operation;
 use crate::problem::{Code, Problem};
 use crate::state::{Api, Operations};
@@ -99,6 +100,7 @@ pub fn router(api: Api) -> Router {
         }
         Handler::Api(handler) => router.route(route.path, handler.with_state(Arc::clone(&api))),
     });
+    let own = own.layer(from_fn_with_state(api, admit));
     finish(own.layer(DefaultBodyLimit::max(body_bytes_max)), operations)
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::id::{SubscriptionId, uuid_v7};
 use streaming_hub_model::ports::{
-    Changes, Clock, Entropy, Readiness, SubscriptionTable, Unavailable,
+    Changes, Clock, Deliveries, Entropy, Readiness, SubscriptionTable, Unavailable,
 };
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -16,6 +16,7 @@ use streaming_hub_model::tenant::TenantId;
 use uuid::Uuid;
 
 use crate::auth::Tokens;
+use crate::forward::Cluster;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
 
@@ -50,12 +51,16 @@ pub struct Api {
     pub table: Arc<dyn SubscriptionTable>,
     /// The way to the registry.
     pub changes: Arc<dyn Changes>,
+    /// The way to the delivery tasks.
+    pub deliveries: Arc<dyn Deliveries>,
     /// Admits destinations and probes them.
     pub sink: Arc<dyn Sink>,
     /// Seals signing secrets.
     pub keyring: Arc<Keyring>,
     /// Who may call.
     pub tokens: Tokens,
+    /// The way to other instances; `None` where no cluster key is configured.
+    pub cluster: Option<Cluster>,
     /// How much a caller may ask for.
     pub limits: Limits,
 }

@@ -16,6 +16,9 @@ use crate::signature::hex;
 /// Public test key: base64 of 32 bytes.
 const KEY: &str = "c3RyZWFtaW5nLWh1Yi1kZXZlbG9wbWVudC1rZXktMzI=";
 
+/// Public test key of the cluster.
+const CLUSTER_KEY: &str = "streaming-hub-test-cluster-key-of-no-secrecy";
+
 /// What a hub is started with.
 #[derive(Debug)]
 pub struct HubConfig {
@@ -46,7 +49,9 @@ impl HubConfig {
             .set("ingest.metadata_refresh_ms", 1_000)
             .set("sinks.allow_private", true)
             .set("encryption.key", KEY)
-            .set("api.listen", listen.to_string());
+            .set("api.listen", listen.to_string())
+            .set("cluster.key", CLUSTER_KEY)
+            .set("cluster.hosts", vec!["127.0.0.1"]);
         Ok(config.token("operator", "operator", None))
     }
 

@@ -39,6 +39,8 @@ pub const DETAIL: &str = "hub-detail";
 pub const CLASS: &str = "hub-class";
 /// A dead letter's last response status.
 pub const STATUS: &str = "hub-status";
+/// The start of a dead letter's last response, at most 1 KiB, as it came.
+pub const EXCERPT: &str = "hub-excerpt";
 /// When a dead letter or a quarantined record was put there, Unix milliseconds.
 pub const AT: &str = "hub-at";
 /// A quarantined record's timestamp at its source, Unix milliseconds.

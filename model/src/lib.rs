@@ -3,16 +3,21 @@
 
 pub mod attempt;
 pub mod change;
+pub mod dead_letter;
+pub mod delivery_calls;
 pub mod destination;
 pub mod envelope;
 pub mod event;
 pub mod event_key;
+pub mod failure_span;
 pub mod follow;
 pub mod headers;
 pub mod hex;
+pub mod hold;
 pub mod id;
 pub mod internal;
 pub mod job;
+pub mod peer;
 pub mod ports;
 pub mod reason;
 pub mod registry;

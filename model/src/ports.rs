@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use crate::change::{Change, Decision};
+use crate::delivery_calls::{Answer, Question};
+use crate::hold::{Hold, Scope};
 use crate::id::SubscriptionId;
+use crate::peer::CallError;
 use crate::sink::SinkFuture;
 use crate::subscription::Subscription;
 use crate::tenant::TenantId;
@@ -61,6 +64,28 @@ pub trait Changes: Send + Sync {
     /// Submits a change and waits for its decision, and until this instance can read back what was
     /// written. `reply_to` of the change is filled in here.
     fn submit(&self, change: Change) -> SinkFuture<'_, Result<Decision, Unavailable>>;
+}
+
+/// The way to the delivery tasks, each of which owns the subscriptions of one partition.
+pub trait Deliveries: Send + Sync {
+    /// How many partitions there are.
+    fn partitions(&self) -> u32;
+
+    /// Asks the task of a partition; `routing::partition_for_subscription` says which one has a
+    /// subscription.
+    fn ask(&self, partition: i32, question: Question) -> SinkFuture<'_, Result<Answer, CallError>>;
+}
+
+/// An operator's holds, as this instance knows them and as it writes them.
+pub trait Holding: Send + Sync {
+    /// All of them, by scope.
+    fn all(&self) -> Vec<Arc<Hold>>;
+
+    /// Sets a hold, or another one in its place; waits until this instance knows it.
+    fn hold(&self, hold: Hold) -> SinkFuture<'_, Result<(), Unavailable>>;
+
+    /// Lifts the hold of a scope; one that is not there is lifted already.
+    fn lift(&self, scope: Scope) -> SinkFuture<'_, Result<(), Unavailable>>;
 }
 
 /// Whether this instance can do its work.

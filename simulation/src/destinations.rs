@@ -34,6 +34,7 @@ pub struct UnderWay {
     job: JobId,
     delivery_id: Uuid,
     started: UnixMillis,
+    sink_generation: u64,
     outcome: Outcome,
     answers_ms: i64,
     slot: Slot,
@@ -68,6 +69,7 @@ impl Destinations {
             job,
             delivery_id: attempt.delivery_id,
             started: attempt.at,
+            sink_generation: attempt.subscription.sink_generation,
             outcome,
             answers_ms: now_ms + took_ms,
             slot,
@@ -91,15 +93,17 @@ impl Destinations {
         let due = |(index, one): (usize, &UnderWay)| (one.answers_ms <= now_ms).then_some(index);
         let due: Vec<_> = self.under_way.iter().enumerate().filter_map(due).collect();
         let index = *random.pick(&due)?;
-        let UnderWay { mut address, job, delivery_id: call, started, outcome, slot, .. } =
-            self.under_way.remove(index);
+        let one = self.under_way.remove(index);
+        let sink_generation = one.sink_generation;
+        let UnderWay { mut address, job, delivery_id: call, started, outcome, slot, .. } = one;
         drop(slot);
         let mut delivery_id = call;
         let newest = self.under_way.iter().rev().find(|one| one.job == job).filter(|_| to_newest);
         if let Some(newest) = newest {
             (address, delivery_id) = (newest.address.clone(), newest.delivery_id);
         }
-        Some(Answer { call, address, returned: Returned { job, delivery_id, started, outcome } })
+        let returned = Returned { job, delivery_id, started, sink_generation, outcome };
+        Some(Answer { call, address, returned })
     }
 
     /// Ids of all calls under way.

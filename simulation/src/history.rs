@@ -255,7 +255,12 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         Topic::Attempts => attempted(parts),
         Topic::Subscriptions => row(at, parts),
         Topic::SubscriptionReplies => serde_json::from_slice(parts.value?).ok().map(Line::Reply),
-        Topic::Dedup | Topic::SubscriptionChanges | Topic::Instances | Topic::Salts => None,
+        Topic::Dedup
+        | Topic::Failures
+        | Topic::SubscriptionChanges
+        | Topic::Instances
+        | Topic::Salts
+        | Topic::Holds => None,
     }
 }
 

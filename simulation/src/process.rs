@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 
 use streaming_hub_model::envelope::IngestPolicy;
+use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::follow::FollowSet;
 use streaming_hub_model::ports::Clock;
 use streaming_hub_model::registry::Limits;
@@ -18,7 +19,9 @@ use streaming_hub_topology::kafka::admin::Consumed;
 use streaming_hub_topology::kafka::client::KafkaSettings;
 use streaming_hub_topology::metrics::Metrics;
 use streaming_hub_topology::processors::delivery::slots::Slots;
-use streaming_hub_topology::processors::delivery::{Delivery, DeliverySettings, Order, Returned};
+use streaming_hub_topology::processors::delivery::{
+    Delivery, DeliverySettings, Message, Order, Retention, Returned,
+};
 use streaming_hub_topology::processors::ingest::{Ingest, IngestSettings};
 use streaming_hub_topology::processors::matching::{Match, MatchSettings};
 use streaming_hub_topology::processors::registry::Registry;
@@ -90,7 +93,7 @@ pub struct Process<'a> {
     /// Its calls.
     pub destinations: RefCell<Destinations>,
     orders: mpsc::Receiver<(Address, Order)>,
-    mailbox: Mailbox<Returned>,
+    mailbox: Mailbox<Message>,
 }
 
 impl Process<'_> {
@@ -101,7 +104,7 @@ impl Process<'_> {
 
     /// Hands an outcome to its task.
     pub fn answer(&self, address: Address, returned: Returned) {
-        self.mailbox.send(address, returned);
+        self.mailbox.send(address, Message::Returned(returned));
     }
 }
 
@@ -270,13 +273,16 @@ impl<'a> Maker<'_, 'a> {
     fn delivery(
         &self,
         orders: mpsc::Sender<(Address, Order)>,
-    ) -> (SimThread<'a, Observed<Delivery>>, Mailbox<Returned>) {
+    ) -> (SimThread<'a, Observed<Delivery>>, Mailbox<Message>) {
         let settings = Arc::new(DeliverySettings {
             table: Arc::clone(&self.told),
             slots: Arc::clone(&self.slots),
             entropy: Arc::clone(&self.shared.entropy),
             retry_schedule: self.settings.schedule.clone(),
             partitions: self.settings.topics.partitions,
+            // Spans of days would trip over the leaps of this clock.
+            auto_disable: AutoDisable { enabled: false, ..AutoDisable::default() },
+            retention: Retention::default(),
             metrics: Arc::clone(&self.settings.metrics),
         });
         let make = move |_| Delivery::new(Arc::clone(&settings));

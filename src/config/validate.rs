@@ -1,12 +1,14 @@
 //! What must hold of a whole configuration beyond the form of its values: ranges, names, orderings
 //! of time-outs and sizes, the encryption key, tokens. It finds everything, not the first.
 
+use secrecy::ExposeSecret as _;
+use streaming_hub_api::{Cluster as ClusterOfApi, ClusterError};
 use streaming_hub_model::follow::{FollowPolicy, FollowSet};
 use tracing_subscriber::EnvFilter;
 
 use super::kafka::{OWNED, refusal};
 use super::problem::Problem;
-use super::{Config, KeyError, Role, Token};
+use super::{Cluster, Config, KeyError, Role, Token};
 
 /// Smallest and largest value of every whole number; the reference page shows them.
 pub(super) const BOUNDS: &[(&str, i64, i64)] = &[
@@ -35,6 +37,9 @@ pub(super) const BOUNDS: &[(&str, i64, i64)] = &[
     ("delivery.attempts_in_flight", 1, 65_536),
     ("delivery.attempt_bytes_in_flight", 1_024, 17_179_869_184),
     ("delivery.drain_ms", 0, 600_000),
+    ("delivery.dead_letters_per_subscription", 1, 10_000_000),
+    ("autodisable.sustained_hours", 1, 8_760),
+    ("autodisable.spread_hours", 0, 8_760),
     ("webhook.timeout_ms", 100, 300_000),
     ("webhook.connect_timeout_ms", 100, 300_000),
     ("webhook.payload_bytes_max", 1_024, 67_108_864),
@@ -74,6 +79,7 @@ pub(super) fn validate(config: &Config, values: &toml::Table) -> Vec<Problem> {
     problems.extend(encryption(config));
     problems.extend(ca_files(config));
     problems.extend(tokens(&config.api.tokens));
+    problems.extend(cluster(&config.cluster));
     problems.extend(log_filter(&config.log.filter));
     problems
 }
@@ -348,6 +354,37 @@ fn tokens(tokens: &[Token]) -> Vec<Problem> {
         }
     }
     problems
+}
+
+fn cluster(cluster: &Cluster) -> Option<Problem> {
+    let secret = match cluster.secret() {
+        Ok(secret) => secret,
+        Err(error) => {
+            let key = if cluster.key.is_some() { "cluster.key" } else { "cluster.key_file" };
+            let remedy = "Give the key in one of them, a file that the hub may read";
+            return Some(Problem::new(key, error, remedy));
+        }
+    };
+    let Some(secret) = secret else {
+        let remedy = "Set cluster.key or cluster.key_file, too, or remove the hosts";
+        let unused = || Problem::new("cluster.hosts", "is of no use without a key", remedy);
+        return (!cluster.hosts.is_empty()).then(unused);
+    };
+    match ClusterOfApi::check(secret.expose_secret().len(), &cluster.hosts) {
+        Ok(()) if cluster.hosts.is_empty() => {
+            let remedy = "Name the hosts of the instances' advertised URLs";
+            Some(Problem::new("cluster.hosts", "is empty, so no instance may be called", remedy))
+        }
+        Ok(()) => None,
+        Err(error @ ClusterError::ShortKey) => {
+            let remedy = "`openssl rand -hex 32` makes one";
+            Some(Problem::new("cluster.key", format!("is too short: {error}"), remedy))
+        }
+        Err(error) => {
+            let remedy = "Name hosts without scheme and port";
+            Some(Problem::new("cluster.hosts", format!("is refused: {error}"), remedy))
+        }
+    }
 }
 
 fn log_filter(filter: &str) -> Option<Problem> {

@@ -257,3 +257,15 @@ fn a_log_filter_parses() {
     assert_refused(&["log.filter=a=b=c"], "log.filter", "is no filter");
     assert_eq!(problems(&["log.filter=info,streaming_hub_sinks=debug"]), []);
 }
+
+#[test]
+fn a_cluster_has_a_long_key_and_names_its_hosts() {
+    let key = format!("cluster.key={}", "k".repeat(32));
+    assert_eq!(problems(&[&key, "cluster.hosts=hub-a,*.hub.svc,10.0.0.0/8,::1"]), []);
+    assert_refused(&[&key], "cluster.hosts", "is empty");
+    assert_refused(&["cluster.hosts=hub-a"], "cluster.hosts", "without a key");
+    assert_refused(&[&key, "cluster.hosts=http://hub-a"], "cluster.hosts", "http://hub-a");
+    assert_refused(&["cluster.key=short", "cluster.hosts=a"], "cluster.key", "too short");
+    assert_refused(&[&key, "cluster.key_file=/none"], "cluster.key", "cluster.key_file");
+    assert_refused(&["cluster.key_file=/none"], "cluster.key_file", "cannot be read");
+}

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use streaming_hub_model::peer::{CallError, Peer};
 use tokio::sync::oneshot;
 
 use crate::instances::{Owner, Owners};
@@ -74,6 +75,19 @@ pub enum Error {
     /// No answer within the time: whether the call took effect is not known.
     #[error("the task did not answer in time")]
     TimedOut,
+}
+
+impl From<Error> for CallError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Elsewhere(owner) => {
+                Self::Elsewhere(Peer { instance: owner.instance, url: owner.url })
+            }
+            Error::Unknown => Self::Unknown,
+            Error::Abandoned => Self::Abandoned,
+            Error::TimedOut => Self::TimedOut,
+        }
+    }
 }
 
 /// The way to the tasks of one sub-topology.

@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rdkafka::client::ClientContext;
 use rdkafka::consumer::BaseConsumer;
-use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, ProducerContext};
 use streaming_hub_model::change::{Change, Decision, Reply};
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::ports::{Changes, SubscriptionTable, Unavailable};
@@ -22,14 +20,13 @@ use uuid::Uuid;
 
 use crate::follower::View;
 use crate::kafka::offsets;
+use crate::recorder::Recorder;
 use crate::shared::Shared;
 use crate::table::Table;
 use crate::topics::{Topic, TopicSettings};
 
 /// How long a change waits to be recorded, decided and readable.
 const DECIDED: Duration = Duration::from_secs(10);
-/// How often a producer's reports are looked for while one is awaited.
-const REPORT: Duration = Duration::from_millis(1);
 /// How long a read that missed waits for the table (contract section 7, last paragraph).
 const CATCH_UP: Duration = Duration::from_secs(1);
 
@@ -89,24 +86,12 @@ impl Drop for Expected {
     }
 }
 
-/// Reports what became of a produced change.
-struct Recorded;
-
-impl ClientContext for Recorded {}
-
-impl ProducerContext for Recorded {
-    type DeliveryOpaque = Box<oneshot::Sender<bool>>;
-    fn delivery(&self, result: &DeliveryResult<'_>, sender: Self::DeliveryOpaque) {
-        let _ = sender.send(result.is_ok());
-    }
-}
-
 /// The client of the registry.
 pub struct ChangeClient {
     shared: Arc<Shared>,
     table: Arc<Table>,
     replies: Arc<Replies>,
-    producer: BaseProducer<Recorded>,
+    recorder: Recorder,
     topic: String,
 }
 
@@ -120,11 +105,9 @@ impl ChangeClient {
         table: Arc<Table>,
         replies: Arc<Replies>,
     ) -> rdkafka::error::KafkaResult<Self> {
-        let client_id = format!("{}-changes-{}", shared.application, shared.instance);
-        let config = shared.kafka.producer(&client_id);
-        let producer = config.create_with_context(Recorded)?;
+        let recorder = Recorder::new(&shared, "changes")?;
         let topic = Topic::SubscriptionChanges.name(&shared.application);
-        Ok(Self { shared, table, replies, producer, topic })
+        Ok(Self { shared, table, replies, recorder, topic })
     }
 
     async fn decide(&self, mut change: Change) -> Result<Decision, Unavailable> {
@@ -146,31 +129,9 @@ impl ChangeClient {
     async fn record(&self, change: &Change, tenant: &TenantId) -> Result<(), Unavailable> {
         let value = serde_json::to_vec(change).map_err(|_| Unavailable::NotRecorded)?;
         let partitions = self.shared.topics.partitions.unsigned_abs();
-        let (sender, recorded) = oneshot::channel();
-        let record = BaseRecord::with_opaque_to(&self.topic, Box::new(sender))
-            .partition(routing::partition_for_tenant(tenant.as_str(), partitions))
-            .key(tenant.as_str().as_bytes())
-            .payload(&value);
-        if let Err((error, _)) = self.producer.send(record) {
-            tracing::warn!(%error, "a subscription change could not be produced");
-            return Err(Unavailable::NotRecorded);
-        }
-        let reported = async {
-            let mut recorded = std::pin::pin!(recorded);
-            loop {
-                // Serves the producer's reports; a thread of its own would spin for nothing.
-                self.producer.poll(Duration::ZERO);
-                if let Ok(report) = tokio::time::timeout(REPORT, &mut recorded).await {
-                    return report;
-                }
-            }
-        };
-        match tokio::time::timeout(DECIDED, reported).await {
-            Ok(Ok(true)) => Ok(()),
-            // The client gave up on it for good: it was never written.
-            Ok(Ok(false)) => Err(Unavailable::NotRecorded),
-            Ok(Err(_)) | Err(_) => Err(Unavailable::Undecided),
-        }
+        let partition = routing::partition_for_tenant(tenant.as_str(), partitions);
+        let key = tenant.as_str().as_bytes();
+        self.recorder.record((&self.topic, partition), key, Some(&value)).await
     }
 }
 

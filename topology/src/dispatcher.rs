@@ -8,14 +8,14 @@ use streaming_hub_model::sink::Sink;
 use tokio::runtime::Handle;
 
 use crate::metrics::Metrics;
-use crate::processors::delivery::{Order, Returned};
+use crate::processors::delivery::{Message, Order, Returned};
 use crate::runtime::mailbox::{Address, Mailbox};
 
 /// Carries out orders.
 pub struct Dispatcher {
     runtime: Handle,
     sink: Arc<dyn Sink>,
-    mailbox: Mailbox<Returned>,
+    mailbox: Mailbox<Message>,
     metrics: Arc<Metrics>,
 }
 
@@ -25,7 +25,7 @@ impl Dispatcher {
     pub fn new(
         runtime: Handle,
         sink: Arc<dyn Sink>,
-        mailbox: Mailbox<Returned>,
+        mailbox: Mailbox<Message>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self { runtime, sink, mailbox, metrics }
@@ -38,6 +38,7 @@ impl Dispatcher {
         let metrics = Arc::clone(&self.metrics);
         let kind = attempt.subscription.sink.kind();
         let (delivery_id, started) = (attempt.delivery_id, attempt.at);
+        let sink_generation = attempt.subscription.sink_generation;
         metrics.attempt_started(kind, waited_ms);
         let attempt = self.runtime.spawn(async move { sink.attempt(attempt).await });
         self.runtime.spawn(async move {
@@ -51,7 +52,8 @@ impl Dispatcher {
             // The slot first: the task that hears of the outcome may claim it at once.
             drop(slot);
             metrics.attempt_ended(kind, label(&outcome), outcome.duration_ms);
-            mailbox.send(address, Returned { job, delivery_id, started, outcome });
+            let returned = Returned { job, delivery_id, started, sink_generation, outcome };
+            mailbox.send(address, Message::Returned(returned));
         });
     }
 }

@@ -13,6 +13,7 @@ use streaming_hub_model::time::UnixMillis;
 
 use crate::changes::Replies;
 use crate::clock::Watch;
+use crate::holds::Holds;
 use crate::instances::Owners;
 use crate::kafka::{error, offsets};
 use crate::runtime::thread::Stop;
@@ -70,6 +71,8 @@ pub struct Views {
     pub owners: Arc<Owners>,
     /// Which tenants are salted.
     pub salting: Arc<Salting>,
+    /// What operators hold.
+    pub holds: Arc<Holds>,
 }
 
 type Partition = (String, i32);
@@ -89,11 +92,12 @@ impl Follower {
         views: &Views,
         stop: Stop,
     ) -> Self {
-        let all: [Arc<dyn View>; 4] = [
+        let all: [Arc<dyn View>; 5] = [
             Arc::clone(&views.table) as _,
             Arc::clone(&views.replies) as _,
             Arc::clone(&views.owners) as _,
             Arc::clone(&views.salting) as _,
+            Arc::clone(&views.holds) as _,
         ];
         let named = all.into_iter().map(|view| (view.topic().name(&shared.application), view));
         let views_by_name = named.collect();

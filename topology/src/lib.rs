@@ -5,12 +5,15 @@
 pub mod calls;
 pub mod changes;
 pub mod clock;
+pub mod deliveries;
 pub mod dispatcher;
 pub mod follower;
+pub mod holds;
 pub mod instances;
 pub mod kafka;
 pub mod metrics;
 pub mod processors;
+pub mod recorder;
 pub mod runtime;
 pub mod salting;
 pub mod shared;

@@ -5,6 +5,10 @@ use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
+mod ends;
+
+use self::ends::Ends;
+
 /// Typed access to the counters.
 pub struct Metrics {
     verdicts: IntCounterVec,
@@ -18,6 +22,7 @@ pub struct Metrics {
     first_attempt_seconds: HistogramVec,
     delivered: IntCounter,
     dead_letters: IntCounterVec,
+    ends: Ends,
     in_flight: IntGauge,
     commits: HistogramVec,
     produced_bytes: IntCounterVec,
@@ -100,6 +105,7 @@ impl Metrics {
             )?,
             delivered: m.counter("deliveries_total", "Jobs delivered")?,
             dead_letters: m.counters("dead_letters_total", "Jobs dead-lettered", "reason")?,
+            ends: Ends::new(&m)?,
             in_flight: m.gauge("attempts_in_flight_count", "Attempts under way")?,
             commits: m.latency("commit_seconds", "Duration of commits", "sub_topology")?,
             produced_bytes: m.counters(

@@ -22,7 +22,9 @@ pub enum Topic {
     Attempts,
     /// Jobs that ended without delivery.
     DeadLetters,
-    /// What the API wishes of the registry.
+    /// Since when subscriptions' attempts fail.
+    Failures,
+    /// What is wished of the registry.
     SubscriptionChanges,
     /// What the registry answered.
     SubscriptionReplies,
@@ -32,6 +34,8 @@ pub enum Topic {
     Instances,
     /// Which tenants are spread over all partitions, and since when.
     Salts,
+    /// What operators hold.
+    Holds,
 }
 
 /// How many retry tiers there are: one for each back-off step but the first.
@@ -90,6 +94,9 @@ pub struct TopicSettings {
 const DEDUP_OUTAGE_HOURS: u64 = 72;
 /// Hours that registry replies are kept.
 const REPLY_HOURS: u64 = 1;
+/// Attempts that a restore reads of each partition: enough for the last ones of its subscriptions,
+/// and a matter of a second however long the log is.
+const ATTEMPTS_TAIL: i64 = 20_000;
 /// Room beside a payload for headers and framing, bytes.
 const RECORD_OVERHEAD_BYTES: usize = 1024 * 1024;
 /// The least `max.message.bytes` of an internal topic: larger than what brokers let producers
@@ -122,11 +129,13 @@ impl Topic {
             Self::Deliveries,
             Self::Attempts,
             Self::DeadLetters,
+            Self::Failures,
             Self::SubscriptionChanges,
             Self::SubscriptionReplies,
             Self::Subscriptions,
             Self::Instances,
             Self::Salts,
+            Self::Holds,
         ]
         .into_iter()
         .chain(retries)
@@ -149,6 +158,8 @@ impl Topic {
             Self::Instances => 10,
             Self::Salts => 11,
             Self::Retry(tier) => 11 + usize::from(tier),
+            Self::Failures => 24,
+            Self::Holds => 26,
         }
     }
 
@@ -164,13 +175,16 @@ impl Topic {
         match self {
             Self::IngestRepartition | Self::SubscriptionChanges => Kind::Queue,
             Self::Deliveries => Kind::SharedLog,
-            Self::Dedup | Self::Retry(_) | Self::Attempts | Self::DeadLetters => Kind::Own,
+            Self::Dedup | Self::Retry(_) | Self::Attempts | Self::DeadLetters | Self::Failures => {
+                Kind::Own
+            }
             Self::Inbox
             | Self::Quarantine
             | Self::SubscriptionReplies
             | Self::Subscriptions
             | Self::Instances
-            | Self::Salts => Kind::Published,
+            | Self::Salts
+            | Self::Holds => Kind::Published,
         }
     }
 
@@ -184,9 +198,16 @@ impl Topic {
     #[must_use]
     pub fn partitions(self, settings: &TopicSettings) -> i32 {
         match self {
-            Self::SubscriptionReplies | Self::Instances | Self::Salts => 1,
+            Self::SubscriptionReplies | Self::Instances | Self::Salts | Self::Holds => 1,
             _ => settings.partitions,
         }
+    }
+
+    /// Of a long log whose end is all that a store keeps: how many records before its end a
+    /// restore reads at the most. `None` for a log that is restored whole.
+    #[must_use]
+    pub fn restored_tail(self) -> Option<i64> {
+        (self == Self::Attempts).then_some(ATTEMPTS_TAIL)
     }
 
     fn cleanup(self, settings: &TopicSettings) -> Cleanup {
@@ -194,9 +215,11 @@ impl Topic {
             Self::IngestRepartition | Self::SubscriptionChanges => Cleanup::Keep,
             Self::Deliveries
             | Self::Retry(_)
+            | Self::Failures
             | Self::Subscriptions
             | Self::Instances
-            | Self::Salts => Cleanup::Compact,
+            | Self::Salts
+            | Self::Holds => Cleanup::Compact,
             Self::Dedup => Cleanup::Delete(settings.dedup_horizon_hours + DEDUP_OUTAGE_HOURS),
             Self::Inbox => Cleanup::Delete(settings.inbox_hours),
             Self::Quarantine => Cleanup::Delete(settings.quarantine_hours),
@@ -245,11 +268,13 @@ impl fmt::Display for Topic {
             Self::Retry(tier) => return write!(f, "retry-{tier:02}"),
             Self::Attempts => "attempts",
             Self::DeadLetters => "dead-letters",
+            Self::Failures => "failures",
             Self::SubscriptionChanges => "subscription-changes",
             Self::SubscriptionReplies => "subscription-replies",
             Self::Subscriptions => "subscriptions",
             Self::Instances => "instances",
             Self::Salts => "salts",
+            Self::Holds => "holds",
         })
     }
 }
@@ -276,9 +301,10 @@ mod tests {
     fn every_topic_has_a_number_and_a_name_of_its_own() {
         let mut numbers: Vec<_> = Topic::all().map(Topic::index).collect();
         numbers.sort_unstable();
-        assert_eq!(numbers, (0..23).collect::<Vec<_>>());
+        numbers.dedup();
+        assert_eq!(numbers.len(), Topic::all().count());
         let names: std::collections::HashSet<_> = Topic::all().map(|t| t.name("hub")).collect();
-        assert_eq!(names.len(), 23);
+        assert_eq!(names.len(), numbers.len());
         assert!(names.contains("hub-retry-01") && names.contains("hub-retry-11"));
     }
 

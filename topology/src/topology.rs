@@ -37,9 +37,10 @@ pub fn matching() -> SubTopology {
 pub fn delivery() -> SubTopology {
     let tiers = (1..=RETRY_TIERS).map(Topic::Retry);
     let mut restores = vec![Topic::Deliveries];
-    restores.extend(tiers.clone());
+    restores.extend(tiers);
+    restores.extend([Topic::Attempts, Topic::DeadLetters, Topic::Failures]);
     let mut writes = restores.clone();
-    writes.extend([Topic::Attempts, Topic::DeadLetters, Topic::Instances]);
+    writes.extend([Topic::SubscriptionChanges, Topic::Instances]);
     SubTopology {
         name: "delivery",
         source: Source::Internal(Topic::Deliveries),

@@ -4,34 +4,45 @@
 //! recorded in one (I3, I4).
 //!
 //! Not here: how an attempt is made (`dispatcher`), where a job's entries lie (`places`), what
-//! follows from an outcome (`outcome`), and which jobs end without one (`ends`).
+//! follows from an outcome (`outcome`), which jobs end without one (`ends`), and what is answered
+//! to questions from outside (`questions`).
 
+pub mod attempt_log;
+pub mod dead_letters;
 pub mod ends;
+pub mod failures;
 pub mod lanes;
 pub mod outcome;
 pub mod places;
+pub mod questions;
+pub mod redelivery;
 pub mod slots;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use streaming_hub_model::attempt::{Attempt, Outcome};
+use streaming_hub_model::dead_letter::{self, EndReason};
+use streaming_hub_model::delivery_calls::Answer;
 use streaming_hub_model::event::Event;
+use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::id::{JobId, SubscriptionId, uuid_v7};
 use streaming_hub_model::internal;
 use streaming_hub_model::ports::Entropy;
 use streaming_hub_model::retry::RetrySchedule;
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::time::UnixMillis;
-use streaming_hub_state::State;
 use streaming_hub_state::family::{due, ready};
+use streaming_hub_state::{ExpiryRule, State};
 use uuid::Uuid;
 
-use self::ends::EndReason;
+use self::attempt_log::AttemptLog;
 use self::lanes::Lanes;
 use self::outcome::Counted;
 use self::places::StoredJob;
+use self::questions::Call;
 use self::slots::{Slot, Slots};
+use crate::calls::Reply;
 use crate::metrics::Metrics;
 use crate::runtime::processor::{Error, Processor, Record, Step};
 use crate::table::Table;
@@ -39,6 +50,11 @@ use crate::topics::Topic;
 
 /// How long a job waits after the hub itself could not try it, milliseconds (contract section 4).
 const HUB_FAULT_MS: u64 = 30_000;
+
+const MS_PER_DAY: u64 = 24 * 3_600_000;
+/// How often it is looked for what is too old, and at failure spans (contract section 4),
+/// milliseconds.
+const LOOK_MS: u64 = 600_000;
 
 /// What all delivery tasks share.
 pub struct DeliverySettings {
@@ -52,8 +68,33 @@ pub struct DeliverySettings {
     pub retry_schedule: RetrySchedule,
     /// Partitions of the internal topics.
     pub partitions: i32,
+    /// When a subscription that fails is disabled.
+    pub auto_disable: AutoDisable,
+    /// How long and how much is kept.
+    pub retention: Retention,
     /// Counters.
     pub metrics: Arc<Metrics>,
+}
+
+/// How long and how much a delivery task keeps of what has ended (contract section 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Dead letters, milliseconds.
+    pub dead_letters_ms: u64,
+    /// Dead letters of one subscription; the oldest go first.
+    pub dead_letters_per_subscription: u64,
+    /// Lines of the attempt log, milliseconds.
+    pub attempts_ms: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            dead_letters_ms: 30 * MS_PER_DAY,
+            dead_letters_per_subscription: dead_letter::PER_SUBSCRIPTION,
+            attempts_ms: 7 * MS_PER_DAY,
+        }
+    }
 }
 
 /// An attempt to be made.
@@ -77,8 +118,19 @@ pub struct Returned {
     pub delivery_id: Uuid,
     /// When it started.
     pub started: UnixMillis,
+    /// The sink generation that it was made for.
+    pub sink_generation: u64,
     /// What became of it.
     pub outcome: Outcome,
+}
+
+/// What reaches a delivery task from outside Kafka.
+#[derive(Debug, Clone)]
+pub enum Message {
+    /// An attempt returned.
+    Returned(Returned),
+    /// A question.
+    Call(Call),
 }
 
 /// A job with an attempt under way, or with an outcome that is not committed yet.
@@ -106,6 +158,14 @@ pub struct Delivery {
     ending: Vec<(StoredJob, EndReason)>,
     /// The source's position that the open transaction commits.
     position: u64,
+    attempt_log: AttemptLog,
+    /// Answers of the open transaction.
+    answers: Vec<(Reply<Answer>, Answer)>,
+    /// When it is looked next for what is too old or fails for too long, and whether that is now.
+    look_at: UnixMillis,
+    looks: bool,
+    /// Whether the open transaction has looked.
+    looked: bool,
     tally: Vec<Counted>,
 }
 
@@ -134,6 +194,11 @@ impl Delivery {
             recorded: Vec::new(),
             ending: Vec::new(),
             position: 0,
+            attempt_log: AttemptLog::new(),
+            answers: Vec::new(),
+            look_at: UnixMillis(0),
+            looks: false,
+            looked: false,
             tally: Vec::new(),
         }
     }
@@ -237,8 +302,12 @@ impl Delivery {
 }
 
 impl Processor for Delivery {
-    type Message = Returned;
+    type Message = Message;
     type Action = Order;
+
+    fn expiry(&self) -> Vec<ExpiryRule> {
+        vec![self.attempt_log.expiry()]
+    }
 
     fn restore(
         &mut self,
@@ -246,8 +315,18 @@ impl Processor for Delivery {
         record: &Record<'_>,
         state: &mut State,
     ) -> Result<(), Error> {
-        let Some(place) = places::of_topic(topic) else { return Ok(()) };
+        if topic == Topic::Attempts {
+            return attempt_log::restore(record, state);
+        }
+        if topic == Topic::Failures {
+            failures::restore(record, state);
+            return Ok(());
+        }
         let Some(job) = job_id(record) else { return Ok(()) };
+        if topic == Topic::DeadLetters {
+            return dead_letters::restore(job, record, state);
+        }
+        let Some(place) = places::of_topic(topic) else { return Ok(()) };
         places::remove(state, place, job)?;
         if record.value.is_some()
             && let Some(stored) = StoredJob::of_record(job, offset(record), record)?
@@ -287,16 +366,24 @@ impl Processor for Delivery {
         Ok(())
     }
 
-    fn message(&mut self, returned: &Returned, step: &mut Step<'_>) -> Result<(), Error> {
-        self.take_outcome(returned, step)
+    fn message(&mut self, message: &Message, step: &mut Step<'_>) -> Result<(), Error> {
+        match message {
+            Message::Returned(returned) => self.take_outcome(returned, step),
+            Message::Call(call) => self.answer(call, step),
+        }
     }
 
     fn wants_step(&self) -> bool {
-        self.has_to_end()
+        self.has_to_end() || self.looks
     }
 
-    /// Ends the jobs that are not attempted any more.
+    /// Ends the jobs that are not attempted any more, and what is too old.
     fn step(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        if self.looks {
+            self.looks = !self.age_letters(step)?;
+            self.look_at_spans(step)?;
+            self.looked = true;
+        }
         self.end_all(step)
     }
 
@@ -312,6 +399,11 @@ impl Processor for Delivery {
         actions: &mut Vec<Order>,
     ) -> Result<Option<UnixMillis>, Error> {
         self.lanes.wake(now);
+        if self.look_at <= now {
+            self.look_at = now.plus(LOOK_MS);
+            self.looks = true;
+            self.attempt_log.keep_from(now, self.settings.retention.attempts_ms);
+        }
         while let Some(id) = self.lanes.next_turn() {
             match self.claim(id, now, state)? {
                 Claim::Made(order) => {
@@ -347,6 +439,10 @@ impl Processor for Delivery {
         }
         self.settled.retain(|_, offset| *offset >= self.position);
         self.ending.retain(|(job, _)| self.claimed.contains_key(&job.id));
+        self.looked = false;
+        for (reply, answer) in self.answers.drain(..) {
+            reply.send(answer);
+        }
         for counted in self.tally.drain(..) {
             counted.tell(&self.settings.metrics);
         }
@@ -359,6 +455,10 @@ impl Processor for Delivery {
                 claimed.recorded = false;
             }
         }
+        // Questions come again.
+        self.answers.clear();
+        self.attempt_log.aborted();
+        self.looks |= std::mem::take(&mut self.looked);
         self.tally.clear();
     }
 

@@ -183,6 +183,12 @@ fn parts_of(
         let stored =
             checkpoint.as_ref().and_then(|c| c.positions.get(&(name.clone(), partition)).copied());
         let next = stored.unwrap_or(low);
+        if let Some(tail) = topic.restored_tail() {
+            // What is missing before it is missed by nobody.
+            let next = next.max(low).max(high - tail).min(high);
+            parts.push(Part { topic: *topic, name, next, high });
+            continue;
+        }
         let unusable = next < low || next > high || (stale && next < high);
         if stored.is_some() && unusable {
             tracing::warn!(%task, topic = name, checkpoint = next, log_start = low, log_end = high,

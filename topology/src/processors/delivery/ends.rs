@@ -2,7 +2,7 @@
 //! shortened below what they had. They are chosen while jobs are claimed, a bounded number at a
 //! time, and end in a step of their own.
 
-use streaming_hub_model::attempt::ErrorClass;
+use streaming_hub_model::dead_letter::EndReason;
 use streaming_hub_model::routing;
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::time::UnixMillis;
@@ -18,32 +18,6 @@ const TABLE_WAIT_MS: u64 = 100;
 const ENDING_MAX: usize = 256;
 /// No more are chosen once those that end have this much payload, bytes.
 const ENDING_BYTES_MAX: usize = 1024 * 1024;
-
-/// Why a job ended without delivery: the reason of its dead letter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndReason {
-    /// Its schedule is used up.
-    Exhausted,
-    /// The event itself can never be delivered there; the class says why.
-    Terminal(ErrorClass),
-    /// Its subscription was deleted.
-    SubscriptionDeleted,
-    /// Its subscription was disabled.
-    SubscriptionDisabled,
-}
-
-impl EndReason {
-    /// The stable name.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Exhausted => "exhausted",
-            Self::Terminal(class) => class.as_str(),
-            Self::SubscriptionDeleted => "subscription_deleted",
-            Self::SubscriptionDisabled => "subscription_disabled",
-        }
-    }
-}
 
 impl Delivery {
     /// A job whose subscription is absent or disabled ends, once the table is as new as its match
@@ -88,16 +62,18 @@ impl Delivery {
 
     /// Ends every chosen job, once in a transaction.
     pub(super) fn end_all(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        let mut ended = Vec::new();
         for (job, reason) in &self.ending {
             let Some(claimed) = self.claimed.get_mut(&job.id) else { continue };
             if std::mem::replace(&mut claimed.recorded, true) {
                 continue;
             }
-            let end = End { reason: *reason, class: None, detail: "" };
-            end_job(job, job.facts, &end, None, step)?;
+            let end = End { reason: *reason, failure: None };
+            end_job(job, job.facts, &end, step)?;
             self.tally.push(Counted::Dead(*reason));
             self.recorded.push(job.id);
+            ended.push(job.facts.subscription);
         }
-        Ok(())
+        ended.into_iter().try_for_each(|subscription| self.bound_letters(subscription, step))
     }
 }

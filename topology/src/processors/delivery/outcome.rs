@@ -1,17 +1,20 @@
 //! What follows from an outcome: a job that is delivered ends, one that failed moves to the next
 //! tier or to the dead letters, each with a record of the attempt, all in one transaction (I3, I4).
 
-use serde::Serialize;
-use streaming_hub_model::attempt::{AttemptResult, ErrorClass, Outcome};
-use streaming_hub_model::headers::HeaderRef;
+use streaming_hub_model::attempt::{AttemptResult, EXCERPT_BYTES_MAX, ErrorClass, Outcome};
+use streaming_hub_model::dead_letter::EndReason;
+use streaming_hub_model::delivery_calls::{AttemptLine, AttemptOutcome};
+use streaming_hub_model::headers::{HeaderRef, Headers};
 use streaming_hub_model::internal;
 use streaming_hub_model::job::JobFacts;
+use streaming_hub_model::subscription::DisabledReason;
 use streaming_hub_model::time::UnixMillis;
+use streaming_hub_state::Record as Stored;
 use streaming_hub_state::family::Place;
 
-use super::ends::EndReason;
+use super::attempt_log::DETAIL_MAX;
 use super::places::{self, StoredJob};
-use super::{Claimed, Delivery, HUB_FAULT_MS, Returned};
+use super::{Claimed, Delivery, HUB_FAULT_MS, Returned, dead_letters};
 use crate::metrics::Metrics;
 use crate::runtime::processor::{Error, Output, Step};
 use crate::topics::Topic;
@@ -21,6 +24,10 @@ use crate::topics::Topic;
 pub(super) enum Counted {
     Delivered,
     Dead(EndReason),
+    /// A subscription is to be disabled, and why.
+    Disabled(DisabledReason),
+    /// A dead letter is gone, and why.
+    LetterGone(&'static str),
     Unreadable,
 }
 
@@ -29,33 +36,14 @@ impl Counted {
         match self {
             Self::Delivered => metrics.delivered(),
             Self::Dead(reason) => metrics.dead_letter(reason.as_str()),
+            Self::Disabled(reason) => metrics.auto_disabled(match reason {
+                DisabledReason::Gone => "gone",
+                _ => "failing",
+            }),
+            Self::LetterGone(cause) => metrics.dead_letter_gone(cause),
             Self::Unreadable => metrics.unreadable("delivery"),
         }
     }
-}
-
-/// One line of the attempt log, `<app>-attempts`.
-#[derive(Debug, Serialize)]
-struct AttemptRecord<'a> {
-    job: String,
-    delivery_id: String,
-    subscription: String,
-    tenant: &'a str,
-    event_id: &'a str,
-    /// Which attempt of the job, from 1.
-    attempt: u32,
-    /// Unix milliseconds.
-    started_at: i64,
-    duration_ms: u64,
-    outcome: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error_class: Option<ErrorClass>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    response_excerpt: Option<String>,
 }
 
 impl Delivery {
@@ -84,13 +72,33 @@ impl Delivery {
         };
         claimed.recorded = true;
         self.recorded.push(job.id);
-        log_attempt(&job, returned, failure, step);
+        self.log_attempt(&job, returned, failure, step)?;
         match failure {
             None => {
                 self.tally.push(Counted::Delivered);
+                self.span_cleared(job.facts.subscription, step)?;
                 leave(&job, step)
             }
-            Some(failure) => self.failed(&job, failure, &returned.outcome, step),
+            Some(failure) => {
+                self.tell_health(&job, failure.0, returned, step)?;
+                self.failed(&job, failure, &returned.outcome, step)
+            }
+        }
+    }
+
+    /// What a failure says about its destination. A terminal one says nothing: it was not called.
+    fn tell_health(
+        &mut self,
+        job: &StoredJob,
+        class: ErrorClass,
+        returned: &Returned,
+        step: &mut Step<'_>,
+    ) -> Result<(), Error> {
+        let (id, generation) = (job.facts.subscription, returned.sink_generation);
+        match class {
+            ErrorClass::Gone => self.gone(id, generation, step),
+            class if class.is_terminal() => Ok(()),
+            _ => self.span_grows(id, generation, step),
         }
     }
 
@@ -113,10 +121,11 @@ impl Delivery {
     ) -> Result<(), Error> {
         let attempts = job.facts.attempts + 1;
         if class.is_terminal() {
-            let end = End { reason: EndReason::Terminal(class), class: Some(class), detail };
-            end_job(job, JobFacts { attempts, ..job.facts }, &end, outcome.status, step)?;
-            self.tally.push(Counted::Dead(end.reason));
-            return Ok(());
+            let reason = EndReason::Terminal(class);
+            let end = End { reason, failure: Some((class, detail, outcome)) };
+            end_job(job, JobFacts { attempts, ..job.facts }, &end, step)?;
+            self.tally.push(Counted::Dead(reason));
+            return self.bound_letters(job.facts.subscription, step);
         }
         let subscription = self.settings.table.get(job.facts.subscription);
         let default = &self.settings.retry_schedule;
@@ -134,12 +143,54 @@ impl Delivery {
             }
             _ => {
                 let facts = JobFacts { attempts, ..job.facts };
-                let end = End { reason: EndReason::Exhausted, class: Some(class), detail };
-                end_job(job, facts, &end, outcome.status, step)?;
+                let failure = Some((class, detail, outcome));
+                end_job(job, facts, &End { reason: EndReason::Exhausted, failure }, step)?;
                 self.tally.push(Counted::Dead(EndReason::Exhausted));
-                Ok(())
+                self.bound_letters(facts.subscription, step)
             }
         }
+    }
+
+    fn log_attempt(
+        &mut self,
+        job: &StoredJob,
+        returned: &Returned,
+        failure: Option<(ErrorClass, &str)>,
+        step: &mut Step<'_>,
+    ) -> Result<(), Error> {
+        let headers = job.headers();
+        let view = Headers::new(&headers);
+        let outcome = &returned.outcome;
+        let excerpt = failure.filter(|_| !outcome.excerpt.is_empty());
+        let kept = &outcome.excerpt[..outcome.excerpt.len().min(EXCERPT_BYTES_MAX)];
+        let line = AttemptLine {
+            job: job.id,
+            delivery_id: returned.delivery_id,
+            subscription: job.facts.subscription,
+            tenant: job.tenant.clone(),
+            event_id: internal::text(view, internal::ID).unwrap_or_default().to_owned(),
+            attempt: job.facts.attempts + 1,
+            step: job.facts.attempts,
+            tier: job.place.number(),
+            started_at: returned.started,
+            duration_ms: outcome.duration_ms,
+            outcome: failure.map_or(AttemptOutcome::Delivered, |_| AttemptOutcome::Failed),
+            error_class: failure.map(|(class, _)| class),
+            detail: failure.map(|(_, detail)| shortened(detail).to_owned()),
+            status: outcome.status,
+            response_excerpt: excerpt.map(|_| String::from_utf8_lossy(kept).into_owned()),
+            number: 0,
+        };
+        // The log never drives a delivery: a line that cannot be written is left out.
+        let Some(value) = self.attempt_log.add(line, step)? else { return Ok(()) };
+        step.outputs.emit(Output {
+            topic: Topic::Attempts,
+            partition: step.partition,
+            key: Some(job.facts.subscription.to_string().as_bytes()),
+            headers: &[],
+            value: Some(&value),
+        });
+        Ok(())
     }
 
     /// Uniform in `0.0..1.0`.
@@ -153,8 +204,8 @@ impl Delivery {
 /// How a job ended.
 pub(super) struct End<'a> {
     pub(super) reason: EndReason,
-    pub(super) class: Option<ErrorClass>,
-    pub(super) detail: &'a str,
+    /// Of a job that ends with an attempt: its class, in words, and what the destination said.
+    pub(super) failure: Option<(ErrorClass, &'a str, &'a Outcome)>,
 }
 
 /// Ends a job in its place: a tombstone in that topic, its entries gone from the store.
@@ -195,7 +246,6 @@ pub(super) fn end_job(
     job: &StoredJob,
     facts: JobFacts,
     end: &End<'_>,
-    status: Option<u16>,
     step: &mut Step<'_>,
 ) -> Result<(), Error> {
     leave(job, step)?;
@@ -204,16 +254,18 @@ pub(super) fn end_job(
         (internal::REASON, end.reason.as_str().to_owned()),
         (internal::AT, step.now.0.to_string()),
     ];
-    if let Some(class) = end.class {
+    if let Some((class, detail, outcome)) = end.failure {
         more.push((internal::CLASS, class.to_string()));
-        more.push((internal::DETAIL, end.detail.to_owned()));
-    }
-    if let Some(status) = status {
-        more.push((internal::STATUS, status.to_string()));
+        more.push((internal::DETAIL, shortened(detail).to_owned()));
+        more.extend(outcome.status.map(|status| (internal::STATUS, status.to_string())));
     }
     let old = job.headers();
     let mut headers = with_facts(&old, &texts);
     headers.extend(internal::refs(&more));
+    if let Some((.., outcome)) = end.failure.filter(|(.., outcome)| !outcome.excerpt.is_empty()) {
+        let kept = &outcome.excerpt[..outcome.excerpt.len().min(EXCERPT_BYTES_MAX)];
+        headers.push((internal::EXCERPT.as_bytes(), Some(kept)));
+    }
     step.outputs.emit(Output {
         topic: Topic::DeadLetters,
         partition: step.partition,
@@ -221,50 +273,20 @@ pub(super) fn end_job(
         headers: &headers,
         value: Some(&job.payload),
     });
-    Ok(())
+    let encoded = Stored::encode_parts(headers.iter().copied(), Some(&job.payload))?;
+    dead_letters::put(step.state, job.id, &encoded).map(|_| ())
+}
+
+/// A failure's words, cut where they would grow without bound.
+fn shortened(detail: &str) -> &str {
+    detail.char_indices().nth(DETAIL_MAX).map_or(detail, |(end, _)| &detail[..end])
 }
 
 /// The event's headers and the hub's, with these facts in place of the old ones.
-fn with_facts<'a>(
+pub(super) fn with_facts<'a>(
     old: &'a [HeaderRef<'a>],
     facts: &'a [(&'static str, String)],
 ) -> Vec<HeaderRef<'a>> {
     let carried = old.iter().filter(|header| internal::is_carried(header)).copied();
     carried.chain([internal::version()]).chain(internal::refs(facts)).collect()
-}
-
-fn log_attempt(
-    job: &StoredJob,
-    returned: &Returned,
-    failure: Option<(ErrorClass, &str)>,
-    step: &mut Step<'_>,
-) {
-    let headers = job.headers();
-    let view = streaming_hub_model::headers::Headers::new(&headers);
-    let outcome = &returned.outcome;
-    let excerpt = failure.filter(|_| !outcome.excerpt.is_empty());
-    let record = AttemptRecord {
-        job: job.id.to_string(),
-        delivery_id: returned.delivery_id.to_string(),
-        subscription: job.facts.subscription.to_string(),
-        tenant: &job.tenant,
-        event_id: internal::text(view, internal::ID).unwrap_or_default(),
-        attempt: job.facts.attempts + 1,
-        started_at: returned.started.0,
-        duration_ms: outcome.duration_ms,
-        outcome: if failure.is_some() { "failed" } else { "delivered" },
-        error_class: failure.map(|(class, _)| class),
-        detail: failure.map(|(_, detail)| detail),
-        status: outcome.status,
-        response_excerpt: excerpt.map(|_| String::from_utf8_lossy(&outcome.excerpt).into_owned()),
-    };
-    // The log never drives a delivery: a line that cannot be written is left out.
-    let Ok(value) = serde_json::to_vec(&record) else { return };
-    step.outputs.emit(Output {
-        topic: Topic::Attempts,
-        partition: step.partition,
-        key: Some(record.subscription.as_bytes()),
-        headers: &[],
-        value: Some(&value),
-    });
 }

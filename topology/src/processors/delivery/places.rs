@@ -121,7 +121,7 @@ impl StoredJob {
     }
 }
 
-fn refs(record: &Stored) -> Vec<HeaderRef<'_>> {
+pub(super) fn refs(record: &Stored) -> Vec<HeaderRef<'_>> {
     record.headers.iter().map(|h| (&h.name[..], h.value.as_deref())).collect()
 }
 
@@ -171,7 +171,8 @@ fn other_tier(state: &State, id: JobId, own: job::Entry) -> Result<Option<Place>
     Ok(None)
 }
 
-fn get(state: &State, place: Place, id: JobId) -> Result<Option<StoredJob>, Error> {
+/// A job in a place.
+pub(super) fn get(state: &State, place: Place, id: JobId) -> Result<Option<StoredJob>, Error> {
     let Some(value) = state.get(&job::key(place, id.as_bytes()))? else { return Ok(None) };
     let (entry, encoded) = job::decode_value(&value)?;
     StoredJob::decode(id, place, entry.order, encoded)

@@ -1,9 +1,12 @@
 //! Delivery on a bench: jobs come in, attempts go out and return, and after every commit each job
 //! is in exactly one place (`checker`).
 
+mod attempt_log;
 mod checker;
 mod claims;
+mod dead_letters;
 mod ends;
+mod failures;
 mod outcomes;
 mod places;
 mod rewinds;
@@ -47,6 +50,10 @@ impl World {
     }
 
     fn with_slots(attempts_max: usize) -> Self {
+        Self::made_of(attempts_max, Retention::default())
+    }
+
+    fn made_of(attempts_max: usize, retention: Retention) -> Self {
         let (counters, table) = (Counters::new(), Arc::new(table_at(1)));
         let slots = Slots::new(attempts_max, 1 << 20);
         let entropy = Arc::new(FixedEntropy::default());
@@ -56,6 +63,8 @@ impl World {
             entropy: Arc::clone(&entropy) as Arc<dyn Entropy>,
             retry_schedule: RetrySchedule::new(STEPS_MS.to_vec()).unwrap(),
             partitions: PARTITIONS.cast_signed(),
+            auto_disable: AutoDisable::default(),
+            retention,
             metrics: Arc::clone(&counters.metrics),
         });
         let make = move || Delivery::new(Arc::clone(&settings));
@@ -123,13 +132,19 @@ impl World {
     fn answer(&mut self, job: JobId, outcome: Outcome) {
         let at = self.orders.iter().position(|order| order.job == job).unwrap();
         let returned = self.take_order(at, outcome);
-        self.bench.message(returned);
+        self.bench.message(Message::Returned(returned));
     }
 
     fn take_order(&mut self, at: usize, outcome: Outcome) -> Returned {
         let Order { job, attempt, slot, .. } = self.orders.remove(at);
         drop(slot);
-        Returned { job, delivery_id: attempt.delivery_id, started: attempt.at, outcome }
+        Returned {
+            job,
+            delivery_id: attempt.delivery_id,
+            started: attempt.at,
+            sink_generation: attempt.subscription.sink_generation,
+            outcome,
+        }
     }
 
     fn commit(&mut self) {

@@ -6,7 +6,7 @@ use streaming_hub_model::headers::Headers;
 use streaming_hub_model::id::JobId;
 use streaming_hub_model::internal;
 use streaming_hub_model::job::JobFacts;
-use streaming_hub_state::family::{Place, due, job, ready};
+use streaming_hub_state::family::{Place, dead_letter, due, job, ready};
 use streaming_hub_state::{Family, Key, KeyRange, Record as Stored, State};
 
 use super::super::places;
@@ -39,11 +39,18 @@ pub(super) fn check(world: &World) {
         places.entry(job.clone()).or_default().extend(done.map(|_| "done".to_owned()));
         assert!(outcomes.len() <= world.attempts_max, "I4: {job} had {}", outcomes.len());
     }
+    // A dead letter that was ended again was redelivered, or had to go.
+    for entry in world.bench.logs.all(Topic::DeadLetters) {
+        if entry.value.is_none() {
+            places.entry(entry.key_text().to_owned()).or_default().push("gone".to_owned());
+        }
+    }
     for (job, places) in &places {
         assert_eq!(places.len(), 1, "I3: {job} is in {places:?}");
     }
     ended_for_a_reason(world);
     store_is_a_view(world);
+    letters_agree(world);
     indexes_agree(&world.bench.state);
 }
 
@@ -81,6 +88,27 @@ fn store_is_a_view(world: &World) {
             stored.iter().map(|(key, _)| text(job::decode_key(key).unwrap().1)).collect();
         assert_eq!(stored, live.into_keys().collect::<BTreeSet<_>>(), "{place}");
     }
+}
+
+/// The store holds the dead letters that the topic holds, each listed once and counted.
+fn letters_agree(world: &World) {
+    let state = &world.bench.state;
+    let live = world.bench.logs.live(Topic::DeadLetters);
+    let all = |family| state.collect(&KeyRange::family(family), usize::MAX).unwrap();
+    let text = |id: [u8; 16]| JobId::from_bytes(id).unwrap().to_string();
+    let mut counts: BTreeMap<[u8; 16], u64> = BTreeMap::new();
+    let mut listed = BTreeSet::new();
+    for (key, _) in all(Family::DeadLetterListed) {
+        let (entry, job) = dead_letter::decode_listed_key(&key).unwrap();
+        *counts.entry(entry.subscription).or_default() += 1;
+        assert!(listed.insert(text(job)), "listed twice");
+    }
+    assert_eq!(listed, live.into_keys().collect(), "dead letters");
+    assert_eq!(all(Family::DeadLetter).len(), listed.len());
+    for (subscription, letters) in &counts {
+        assert_eq!(dead_letter::count(state, subscription).unwrap(), *letters);
+    }
+    assert_eq!(all(Family::DeadLetterCount).len(), counts.len());
 }
 
 /// Every job has its one entry in the order of its place, and there is no other entry.

@@ -37,6 +37,7 @@ fn a_delivered_job_is_a_tombstone_and_a_line_in_the_attempt_log() {
         "subscription": id(1).to_string(), "tenant": TENANT,
         "event_id": event_id(1).to_string(), "attempt": 1, "started_at": T0,
         "duration_ms": 12, "outcome": "delivered", "status": 204,
+        "step": 0, "tier": 0, "number": 0,
     });
     assert_eq!(world.attempts(job), [line]);
     assert_eq!(world.bench.processor.under_way(), 0);
@@ -67,7 +68,7 @@ fn a_failed_job_moves_to_the_next_tier_in_the_transaction_that_records_the_attem
     world.bench.turn_clock(50);
     world.answer(job, failed());
     let topics: Vec<Topic> = world.bench.open().iter().map(|(topic, _)| *topic).collect();
-    assert_eq!(topics, [Topic::Attempts, Topic::Deliveries, Topic::Retry(1)]);
+    assert_eq!(topics, [Topic::Attempts, Topic::Failures, Topic::Deliveries, Topic::Retry(1)]);
     world.commit();
     assert_eq!(world.place(job).as_deref(), Some("retry-01"));
     let moved = world.record_of(job);
@@ -234,7 +235,9 @@ fn an_outcome_that_nobody_waits_for_changes_nothing() {
     for job in [job, other] {
         let delivery_id = Uuid::from_u128(5);
         let started = world.bench.now;
-        world.bench.message(Returned { job, delivery_id, started, outcome: failed() });
+        let returned =
+            Returned { job, delivery_id, started, sink_generation: 1, outcome: failed() };
+        world.bench.message(Message::Returned(returned));
     }
     assert!(world.bench.open().is_empty());
 }

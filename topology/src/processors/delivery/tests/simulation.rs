@@ -116,7 +116,7 @@ impl Watched {
             Op::Return(at, what) if !world.orders.is_empty() => {
                 let outcome = [delivered, failed, not_attempted][usize::from(what)]();
                 let returned = world.take_order(at.index(world.orders.len()), outcome);
-                world.bench.message(returned);
+                world.bench.message(Message::Returned(returned));
             }
             Op::Return(..) => {}
             Op::Step => world.bench.take_step(),
@@ -146,7 +146,7 @@ impl Watched {
             self.act();
             while !self.world.orders.is_empty() {
                 let returned = self.world.take_order(0, delivered());
-                self.world.bench.message(returned);
+                self.world.bench.message(Message::Returned(returned));
             }
             self.world.bench.take_step();
             self.world.commit();

@@ -1,0 +1,38 @@
+//! Counters of what becomes of jobs that were not delivered, and of their subscriptions.
+
+use prometheus::IntCounterVec;
+
+use super::{Maker, Metrics};
+
+/// The counters.
+pub(super) struct Ends {
+    dead_letters_gone: IntCounterVec,
+    auto_disabled: IntCounterVec,
+}
+
+impl Ends {
+    pub(super) fn new(m: &Maker<'_>) -> prometheus::Result<Self> {
+        Ok(Self {
+            dead_letters_gone: m.counters(
+                "dead_letters_removed_total",
+                "Dead letters that are gone: redelivered, forgotten, too old, or too many",
+                "cause",
+            )?,
+            auto_disabled: m.counters(
+                "auto_disabled_total",
+                "Subscriptions that delivery asked to disable",
+                "reason",
+            )?,
+        })
+    }
+}
+
+impl Metrics {
+    pub(crate) fn dead_letter_gone(&self, cause: &str) {
+        self.ends.dead_letters_gone.with_label_values(&[cause]).inc();
+    }
+
+    pub(crate) fn auto_disabled(&self, reason: &str) {
+        self.ends.auto_disabled.with_label_values(&[reason]).inc();
+    }
+}

@@ -1,0 +1,164 @@
+//! Questions to a delivery task from outside (`model::delivery_calls`). What only reads is answered
+//! at once; what writes is answered once its transaction has committed, and comes again after an
+//! abort.
+//!
+//! Not here: how dead letters are listed (`dead_letters`) and become jobs (`redelivery`), and how
+//! attempts are kept (`attempt_log`).
+
+use std::ops::ControlFlow;
+
+use streaming_hub_model::delivery_calls::{
+    Answer, Cursor, DeadLettersPage, DeliveryStats, Filter, JobPlace, JobState, PAGE_MAX, Question,
+};
+use streaming_hub_model::id::{EventId, JobId, SubscriptionId};
+use streaming_hub_model::tenant::TenantId;
+use streaming_hub_state::family::{Place, due, ready};
+use streaming_hub_state::{KeyRange, State};
+
+use super::outcome::Counted;
+use super::places::{self, StoredJob};
+use super::{Delivery, dead_letters};
+use crate::calls::Reply;
+use crate::runtime::processor::{Error, Step};
+use crate::topics::RETRY_TIERS;
+
+/// Where counting what waits ends: a task that counts does nothing else.
+const COUNTED_MAX: u64 = 10_000;
+
+/// A question and the way back.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// What is asked.
+    pub question: Question,
+    /// Who waits for the answer.
+    pub reply: Reply<Answer>,
+}
+
+impl Delivery {
+    /// Answers a question, or writes what it asks for and answers after the commit.
+    pub(super) fn answer(&mut self, call: &Call, step: &mut Step<'_>) -> Result<(), Error> {
+        if !call.reply.is_awaited() {
+            // Nobody would hear of it, so nothing is done that nobody would know.
+            return Ok(());
+        }
+        let answer = match &call.question {
+            Question::Redeliver { what, key } => {
+                let done = self.redeliver(what, key.as_deref(), step)?;
+                self.answers.push((call.reply.clone(), Answer::Redelivered(done)));
+                return Ok(());
+            }
+            Question::Forget { tenant } => {
+                let letters = self.forget(tenant, step)?;
+                self.answers.push((call.reply.clone(), Answer::Forgotten { letters }));
+                return Ok(());
+            }
+            Question::Attempts { subscription, before, limit } => Answer::Attempts(
+                self.attempt_log.page(step.state, *subscription, *before, page(*limit))?,
+            ),
+            Question::DeadLetters { filter, after, limit } => {
+                Answer::DeadLetters(list(step.state, filter, *after, page(*limit))?)
+            }
+            Question::DeadLetter { job } => {
+                let letter = dead_letters::get(step.state, *job)?;
+                Answer::DeadLetter { letter: letter.map(|letter| Box::new(letter.in_full())) }
+            }
+            Question::Stats { subscription } => Answer::Stats(stats(step.state, *subscription)?),
+            Question::Jobs { tenant, event, subscriptions } => {
+                let jobs = self.jobs(step.state, (tenant, *event), subscriptions)?;
+                Answer::Jobs { jobs }
+            }
+        };
+        call.reply.send(answer);
+        Ok(())
+    }
+
+    /// Throws away some of a tenant's dead letters; answers how many.
+    fn forget(&mut self, tenant: &TenantId, step: &mut Step<'_>) -> Result<u64, Error> {
+        let filter = Filter { tenant: Some(tenant.clone()), ..Filter::default() };
+        let (found, _) = dead_letters::list(step.state, &filter, None, page(PAGE_MAX))?;
+        let letters = found.len() as u64;
+        for job in found {
+            dead_letters::end(job, step)?;
+            self.tally.push(Counted::LetterGone("forgotten"));
+        }
+        Ok(letters)
+    }
+
+    /// Where the first jobs of an event stand, one for each subscription that has one.
+    fn jobs(
+        &self,
+        state: &State,
+        (tenant, event): (&TenantId, EventId),
+        subscriptions: &[SubscriptionId],
+    ) -> Result<Vec<JobState>, Error> {
+        let mut jobs = Vec::new();
+        for subscription in subscriptions.iter().take(usize::from(PAGE_MAX)) {
+            let job = JobId::derive(tenant.as_str(), event, *subscription, b"");
+            if let Some(at) = self.place_of(state, *subscription, job)? {
+                jobs.push(JobState { job, subscription: *subscription, at });
+            }
+        }
+        Ok(jobs)
+    }
+
+    fn place_of(
+        &self,
+        state: &State,
+        subscription: SubscriptionId,
+        job: JobId,
+    ) -> Result<Option<JobPlace>, Error> {
+        for place in (0..=RETRY_TIERS).filter_map(Place::from_number) {
+            if let Some(StoredJob { facts, .. }) = places::get(state, place, job)? {
+                let (attempts, due) = (facts.attempts, facts.due);
+                return Ok(Some(match place.number() {
+                    0 => JobPlace::Ready { due },
+                    tier => JobPlace::Retry { tier, attempts, due },
+                }));
+            }
+        }
+        if let Some(letter) = dead_letters::get(state, job)? {
+            let (reason, ended_at) = letter.end();
+            return Ok(Some(JobPlace::DeadLetter { reason, ended_at }));
+        }
+        let started = self.attempt_log.delivered(state, subscription, job)?;
+        Ok(started.map(|started_at| JobPlace::Delivered { started_at }))
+    }
+}
+
+/// How many entries a page has.
+pub(super) fn page(limit: u16) -> usize {
+    usize::from(limit.clamp(1, PAGE_MAX))
+}
+
+fn list(
+    state: &State,
+    filter: &Filter,
+    after: Option<Cursor>,
+    limit: usize,
+) -> Result<DeadLettersPage, Error> {
+    let (found, next) = dead_letters::list(state, filter, after, limit)?;
+    let mut letters = Vec::with_capacity(found.len());
+    for job in found {
+        letters.extend(dead_letters::get(state, job)?.map(|letter| letter.summary()));
+    }
+    Ok(DeadLettersPage { letters, next })
+}
+
+fn stats(state: &State, id: SubscriptionId) -> Result<DeliveryStats, Error> {
+    let mut counted = 0;
+    let mut count = |range: &KeyRange| {
+        state.scan(range, &mut |_, _| {
+            if counted == COUNTED_MAX {
+                return ControlFlow::Break(());
+            }
+            counted += 1;
+            ControlFlow::Continue(())
+        })
+    };
+    let or_more = count(&ready::of_subscription(id.as_bytes()))?.is_break()
+        || count(&due::of_subscription(id.as_bytes()))?.is_break();
+    let first = places::first_ready(state, id, 0, |_| true)?;
+    let retry = places::first_due(state, id, |_| true)?;
+    let oldest = first.iter().chain(&retry).map(|job| job.facts.matched).min();
+    Ok(DeliveryStats { backlog: counted, or_more, oldest_waiting_at: oldest })
+}
