@@ -1,6 +1,6 @@
 //! The webhook sink (contract section 5): one signed `POST` per attempt. `request` says what goes
-//! out, [`crate::http`] how, `classify` what the answer means; this file ties them to the clock, the
-//! secrets and the limits.
+//! out, [`crate::http`] how, `classify` what the answer means; this file ties them to the clock,
+//! the secrets and the limits.
 //!
 //! What the hub itself cannot do (open a secret, make a client, get a turn within the waiting
 //! time) is no attempt. The wait for a turn comes before the attempt's own time begins, so a

@@ -233,7 +233,7 @@ mod tests {
             ("SignatureDoesNotMatch", "", ErrorClass::AccessDenied),
             (
                 "InvalidParameterValue",
-                "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes.",
+                "Parameters are invalid. Reason: Message must be shorter than 1024 bytes.",
                 ErrorClass::TooLarge,
             ),
             ("InvalidParameterValue", "DelaySeconds", ErrorClass::Http4xx),

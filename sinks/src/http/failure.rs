@@ -1,5 +1,5 @@
-//! Why a request got no answer, from the HTTP client's error: a class for the curve and metrics, and
-//! a text without URL or address.
+//! Why a request got no answer, from the HTTP client's error: a class for the curve and metrics,
+//! and a text without URL or address.
 
 use std::error::Error as StdError;
 use std::io;
@@ -16,8 +16,8 @@ pub(crate) fn outcome(error: &reqwest::Error) -> Outcome {
     }
 }
 
-/// What kind of failure, none for a fault of the hub's own, and in words that name neither the URL, which may be a secret, nor an
-/// address.
+/// What kind of failure, none for a fault of the hub's own, and in words that name neither the
+/// URL, which may be a secret, nor an address.
 pub(crate) fn class(error: &reqwest::Error) -> (Option<ErrorClass>, String) {
     let chain = chain_of(error);
     let resolution = chain.iter().find_map(|cause| cause.downcast_ref::<resolver::Error>());

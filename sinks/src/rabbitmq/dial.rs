@@ -149,7 +149,7 @@ impl Dialer {
         Ok(Compat::new(Box::new(encrypted)))
     }
 
-    /// The subscription's own certificates, where it has some, are trusted instead of the machine's.
+    /// The subscription's own certificates, where it has some, are trusted, not the machine's.
     fn tls_of(&self, config: &RabbitMqConfig) -> Result<Arc<ClientConfig>, String> {
         let Some(pem) = &config.ca_pem else { return Ok(Arc::clone(&self.tls)) };
         let mut roots = RootCertStore::empty();

@@ -12,8 +12,8 @@ use crate::trace_context::{is_traceparent, is_tracestate};
 /// AMQP's number for a message that survives a restart of the broker.
 const PERSISTENT: u8 = 2;
 
-/// The routing key of an event: the template with `{type}`, `{tenant}` and `{source}` replaced, each
-/// by the event's own text, in which nothing is replaced again.
+/// The routing key of an event: the template with `{type}`, `{tenant}` and `{source}` replaced,
+/// each by the event's own text, in which nothing is replaced again.
 pub(super) fn routing_key(config: &RabbitMqConfig, event: &Event) -> String {
     let mut key = String::with_capacity(64);
     let mut rest = config.routing_key.as_str();
