@@ -11,14 +11,15 @@ use std::collections::BTreeSet;
 use secrecy::SecretString;
 use serde_json::Value;
 use streaming_hub_model::event_key::KeyPattern;
-use streaming_hub_model::ports::Entropy;
 use streaming_hub_model::retry::{RetrySchedule, STEP_MS_MAX, STEPS_MAX};
-use streaming_hub_model::secret::{Keyring, NONCE_BYTES, Owner, Sealed};
-use streaming_hub_model::subscription::MAX_IN_FLIGHT_MAX;
+use streaming_hub_model::secret::{Owner, Sealed};
+use streaming_hub_model::subscription::{MAX_IN_FLIGHT_MAX, Ordering, SinkConfig};
 use url::Url;
 
 use crate::fields::{At, Errors, Fault, FieldError, Fields};
 use crate::problem::Problem;
+use crate::secrets;
+use crate::state::Api;
 use eventbridge::EventBridgeDraft;
 use rabbitmq::RabbitMqDraft;
 use sqs::SqsDraft;
@@ -36,6 +37,30 @@ pub(crate) const SECRET_CHARS_MAX: usize = 512;
 /// The schema major that is meant when none is given.
 const SCHEMA_MAJOR_DEFAULT: u16 = 1;
 
+/// What holds between two fields.
+pub(crate) const STRICT_NEEDS_ONE: &str = "must be 1 where `ordering` is \"strict\"";
+/// Fields of an answer that no request sets.
+const READ_ONLY: [&str; 8] = [
+    "id",
+    "verification_state",
+    "verification_failure",
+    "disabled_reason",
+    "created_at",
+    "updated_at",
+    "version",
+    "delivery",
+];
+
+/// What a body is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose<'a> {
+    /// A new subscription.
+    Create,
+    /// One that is there, merged with what is to change. Its sink has the secrets that no body
+    /// shows, so that they need not be given again.
+    Patch(&'a SinkConfig),
+}
+
 /// A subscription as its tenant asks for it.
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -45,6 +70,8 @@ pub(crate) struct Draft {
     pub(crate) schema_major: u16,
     pub(crate) sink: SinkDraft,
     pub(crate) enabled: bool,
+    pub(crate) paused: bool,
+    pub(crate) ordering: Ordering,
     pub(crate) retry_schedule: Option<RetrySchedule>,
     pub(crate) max_in_flight: u16,
     /// Probe the destination as part of the creation.
@@ -71,10 +98,8 @@ pub(crate) enum SinkDraft {
 
 /// Seals what may not leave the process as it is.
 pub(crate) struct Seal<'a> {
-    /// Seals.
-    pub(crate) keyring: &'a Keyring,
-    /// Makes nonces.
-    pub(crate) entropy: &'a dyn Entropy,
+    /// Has the keys and the randomness.
+    pub(crate) api: &'a Api,
     /// For whom.
     pub(crate) owner: Owner<'a>,
 }
@@ -82,43 +107,31 @@ pub(crate) struct Seal<'a> {
 impl Seal<'_> {
     /// A sealed secret.
     pub(crate) fn secret(&self, secret: &SecretString) -> Result<Sealed, Problem> {
-        let mut nonce = [0; NONCE_BYTES];
-        self.entropy.fill(&mut nonce);
-        let sealed = self.keyring.seal(self.owner, secret, nonce);
-        sealed.map_err(|error| Problem::internal(error.to_string()))
+        secrets::sealed(self.api, self.owner, secret)
     }
 
     /// The external id with which the hub assumes the owner's roles.
     pub(crate) fn external_id(&self) -> Result<String, Problem> {
-        let id = self.keyring.external_id(self.owner.tenant);
+        let id = self.api.keyring.external_id(self.owner.tenant);
         id.map_err(|error| Problem::internal(error.to_string()))
-    }
-}
-
-/// A field that must be there unless the subscription has a value for it already.
-fn field<T>(
-    fields: &mut Fields<'_>,
-    name: &str,
-    parse: impl FnOnce(Value, &mut At<'_>) -> Option<T>,
-    current: Option<T>,
-) -> Option<T> {
-    match current {
-        Some(current) => Some(fields.optional(name, parse)?.unwrap_or(current)),
-        None => fields.required(name, parse),
     }
 }
 
 impl Draft {
     /// Reads a body.
-    pub(crate) fn parse(body: Value, event_types_max: usize) -> Result<Self, Vec<FieldError>> {
+    pub(crate) fn parse(
+        body: Value,
+        event_types_max: usize,
+        purpose: Purpose<'_>,
+    ) -> Result<Self, Vec<FieldError>> {
         let mut errors = Errors::default();
         let draft = At::root(&mut errors)
             .object(body)
-            .and_then(|fields| Self::read(fields, event_types_max));
+            .and_then(|fields| Self::read(fields, event_types_max, purpose));
         errors.or(draft)
     }
 
-    fn read(mut fields: Fields<'_>, event_types_max: usize) -> Option<Self> {
+    fn read(mut fields: Fields<'_>, event_types_max: usize, purpose: Purpose<'_>) -> Option<Self> {
         // Every field is read before the first `?`, so that one error does not hide another.
         let name = fields.required("name", name);
         let types = |value, at: &mut At<'_>| event_types(value, event_types_max, at);
@@ -127,13 +140,24 @@ impl Draft {
         let schema_major = fields.optional("schema_major", |value, at| {
             at.integer(&value, 0, u16::MAX.into()).and_then(|major| u16::try_from(major).ok())
         });
-        let sink = fields.object("sink").and_then(sink);
+        let current = if let Purpose::Patch(current) = purpose { Some(current) } else { None };
+        let sink = fields.object("sink").and_then(|fields| sink(fields, current));
         let enabled = fields.optional("enabled", |value, at| at.boolean(&value));
         let retry_schedule = fields.optional("retry_schedule", retry_schedule);
         let max_in_flight = fields.optional("max_in_flight", |value, at| {
             at.integer(&value, 1, MAX_IN_FLIGHT_MAX.into()).and_then(|n| u16::try_from(n).ok())
         });
-        let verify = fields.optional("verify", |value, at| at.boolean(&value));
+        let paused = fields.optional("paused", |value, at| at.boolean(&value));
+        let ordering = fields.optional("ordering", ordering);
+        let several = max_in_flight.flatten().is_some_and(|count| count != 1);
+        if several && ordering == Some(Some(Ordering::Strict)) {
+            fields.fail::<()>("max_in_flight", Fault::NotAllowed, STRICT_NEEDS_ONE);
+        }
+        let verify = match purpose {
+            Purpose::Create => fields.optional("verify", |value, at| at.boolean(&value)),
+            Purpose::Patch(_) => Some(None),
+        };
+        fields.read_only(&READ_ONLY);
         if let (Some(Some(true)), Some(SinkDraft::Webhook { secret: None, .. })) = (verify, &sink) {
             // The receiver cannot know a secret that the hub is only about to make.
             let message = "needs a `secret` in `sink`; without one, verify after creation";
@@ -147,6 +171,8 @@ impl Draft {
             schema_major: schema_major?.unwrap_or(SCHEMA_MAJOR_DEFAULT),
             sink: sink?,
             enabled: enabled?.unwrap_or(true),
+            paused: paused?.unwrap_or(false),
+            ordering: ordering?.unwrap_or_default(),
             retry_schedule: retry_schedule?,
             max_in_flight: max_in_flight?.unwrap_or(1),
             verify: verify?.unwrap_or(false),
@@ -201,6 +227,14 @@ fn event_types(value: Value, max: usize, at: &mut At<'_>) -> Option<Vec<KeyPatte
     (patterns.len() == count).then_some(patterns)
 }
 
+fn ordering(value: Value, at: &mut At<'_>) -> Option<Ordering> {
+    match &*at.text(value)? {
+        "arrival" => Some(Ordering::Arrival),
+        "strict" => Some(Ordering::Strict),
+        _ => at.fail(Fault::Invalid, "must be \"arrival\" or \"strict\""),
+    }
+}
+
 fn retry_schedule(value: Value, at: &mut At<'_>) -> Option<RetrySchedule> {
     let entries = at.list(value, 1, STEPS_MAX)?;
     let count = entries.len();
@@ -217,7 +251,7 @@ fn retry_schedule(value: Value, at: &mut At<'_>) -> Option<RetrySchedule> {
     }
 }
 
-fn sink(mut fields: Fields<'_>) -> Option<SinkDraft> {
+fn sink(mut fields: Fields<'_>, current: Option<&SinkConfig>) -> Option<SinkDraft> {
     let kind = fields.required("type", |value, at| {
         let kind = at.text(value)?;
         if matches!(&*kind, "webhook" | "sqs" | "eventbridge" | "rabbitmq") {
@@ -228,11 +262,11 @@ fn sink(mut fields: Fields<'_>) -> Option<SinkDraft> {
     });
     // Of a type that does not exist, no other field is known.
     match &*kind? {
-        "sqs" => return SqsDraft::read(fields, None).map(SinkDraft::Sqs),
+        "sqs" => return SqsDraft::read(fields, current).map(SinkDraft::Sqs),
         "eventbridge" => {
-            return EventBridgeDraft::read(fields, None).map(SinkDraft::EventBridge);
+            return EventBridgeDraft::read(fields, current).map(SinkDraft::EventBridge);
         }
-        "rabbitmq" => return RabbitMqDraft::read(fields, None).map(SinkDraft::RabbitMq),
+        "rabbitmq" => return RabbitMqDraft::read(fields, current).map(SinkDraft::RabbitMq),
         _ => {}
     }
     let url = fields.required("url", url);
@@ -267,7 +301,8 @@ fn url(value: Value, at: &mut At<'_>) -> Option<String> {
     Some(url.into())
 }
 
-fn secret(value: Value, at: &mut At<'_>) -> Option<SecretString> {
+/// A signing secret that a tenant brings.
+pub(crate) fn secret(value: Value, at: &mut At<'_>) -> Option<SecretString> {
     let secret = SecretString::from(at.text(value)?);
     let text = secrecy::ExposeSecret::expose_secret(&secret);
     if text.len() < SECRET_CHARS_MIN {

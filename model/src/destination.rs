@@ -169,6 +169,39 @@ impl SinkConfig {
         }
     }
 
+    /// Every secret in it, as it lies at rest.
+    #[must_use]
+    pub fn seals(&self) -> Vec<&Sealed> {
+        match self {
+            Self::Webhook(webhook) => webhook.secrets.iter().map(|own| &own.sealed).collect(),
+            Self::Sqs(SqsConfig { credentials, .. })
+            | Self::EventBridge(EventBridgeConfig { credentials, .. }) => match credentials {
+                AwsCredentials::Keys { secret_access_key, session_token, .. } => {
+                    [secret_access_key].into_iter().chain(session_token).collect()
+                }
+                AwsCredentials::Role { .. } | AwsCredentials::Ambient => Vec::new(),
+            },
+            Self::RabbitMq(rabbit) => vec![&rabbit.password],
+        }
+    }
+
+    /// The same, to be sealed anew.
+    pub fn seals_mut(&mut self) -> Vec<&mut Sealed> {
+        match self {
+            Self::Webhook(webhook) => {
+                webhook.secrets.iter_mut().map(|own| &mut own.sealed).collect()
+            }
+            Self::Sqs(SqsConfig { credentials, .. })
+            | Self::EventBridge(EventBridgeConfig { credentials, .. }) => match credentials {
+                AwsCredentials::Keys { secret_access_key, session_token, .. } => {
+                    [secret_access_key].into_iter().chain(session_token).collect()
+                }
+                AwsCredentials::Role { .. } | AwsCredentials::Ambient => Vec::new(),
+            },
+            Self::RabbitMq(rabbit) => vec![&mut rabbit.password],
+        }
+    }
+
     /// The host that is called, which may be shown where the target may not.
     #[must_use]
     pub fn host(&self) -> String {

@@ -260,7 +260,8 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         | Topic::SubscriptionChanges
         | Topic::Instances
         | Topic::Salts
-        | Topic::Holds => None,
+        | Topic::Holds
+        | Topic::Idempotency => None,
     }
 }
 

@@ -36,6 +36,8 @@ pub enum Topic {
     Salts,
     /// What operators hold.
     Holds,
+    /// Idempotency keys and the answers kept under them.
+    Idempotency,
 }
 
 /// How many retry tiers there are: one for each back-off step but the first.
@@ -97,6 +99,8 @@ const REPLY_HOURS: u64 = 1;
 /// Attempts that a restore reads of each partition: enough for the last ones of its subscriptions,
 /// and a matter of a second however long the log is.
 const ATTEMPTS_TAIL: i64 = 20_000;
+/// Hours that an idempotency key's last record is kept: longer than the key counts.
+const IDEMPOTENCY_HOURS: u64 = 36;
 /// Room beside a payload for headers and framing, bytes.
 const RECORD_OVERHEAD_BYTES: usize = 1024 * 1024;
 /// The least `max.message.bytes` of an internal topic: larger than what brokers let producers
@@ -136,6 +140,7 @@ impl Topic {
             Self::Instances,
             Self::Salts,
             Self::Holds,
+            Self::Idempotency,
         ]
         .into_iter()
         .chain(retries)
@@ -160,6 +165,7 @@ impl Topic {
             Self::Retry(tier) => 11 + usize::from(tier),
             Self::Failures => 24,
             Self::Holds => 26,
+            Self::Idempotency => 29,
         }
     }
 
@@ -175,9 +181,12 @@ impl Topic {
         match self {
             Self::IngestRepartition | Self::SubscriptionChanges => Kind::Queue,
             Self::Deliveries => Kind::SharedLog,
-            Self::Dedup | Self::Retry(_) | Self::Attempts | Self::DeadLetters | Self::Failures => {
-                Kind::Own
-            }
+            Self::Dedup
+            | Self::Retry(_)
+            | Self::Attempts
+            | Self::DeadLetters
+            | Self::Failures
+            | Self::Idempotency => Kind::Own,
             Self::Inbox
             | Self::Quarantine
             | Self::SubscriptionReplies
@@ -226,6 +235,7 @@ impl Topic {
             Self::Attempts => Cleanup::Delete(settings.attempts_hours),
             Self::DeadLetters => Cleanup::CompactAndDelete(settings.dead_letter_hours),
             Self::SubscriptionReplies => Cleanup::Delete(REPLY_HOURS),
+            Self::Idempotency => Cleanup::CompactAndDelete(IDEMPOTENCY_HOURS),
         }
     }
 
@@ -275,6 +285,7 @@ impl fmt::Display for Topic {
             Self::Instances => "instances",
             Self::Salts => "salts",
             Self::Holds => "holds",
+            Self::Idempotency => "idempotency",
         })
     }
 }

@@ -1,11 +1,10 @@
 //! What the sinks of AWS have in common in a body: region, endpoint and credentials. A secret is
-//! read here and sealed before it goes anywhere; it is never shown again. What a patch leaves out
-//! stays as it is, so credentials change independently of the rest, and the rest of them.
+//! read here and sealed before it goes anywhere; it is never shown again. A patch that does
+//! not give it again keeps the one that is there, so credentials change independently of the rest.
 
 use secrecy::SecretString;
 use serde_json::Value;
 use streaming_hub_model::destination::{AwsCredentials, VerifyWith};
-use streaming_hub_model::secret::Sealed;
 
 use super::Seal;
 use crate::fields::{At, Fault, Fields};
@@ -49,15 +48,20 @@ impl CredentialsDraft {
     }
 }
 
-/// The field `credentials`: required, unless the subscription has some.
+/// The field `credentials`. Where the body shows those that the subscription has, without their
+/// secrets, they are kept.
 pub(super) fn credentials(
     fields: &mut Fields<'_>,
     current: Option<&AwsCredentials>,
 ) -> Option<CredentialsDraft> {
-    super::field(fields, "credentials", given, current.cloned().map(CredentialsDraft::Kept))
+    fields.required("credentials", |value, at| given(value, current, at))
 }
 
-fn given(value: Value, at: &mut At<'_>) -> Option<CredentialsDraft> {
+fn given(
+    value: Value,
+    current: Option<&AwsCredentials>,
+    at: &mut At<'_>,
+) -> Option<CredentialsDraft> {
     let mut fields = at.child_object(value)?;
     let mode = fields.required("mode", |value, at| {
         let mode = at.text(value)?;
@@ -67,27 +71,42 @@ fn given(value: Value, at: &mut At<'_>) -> Option<CredentialsDraft> {
         at.fail(Fault::Invalid, "must be \"keys\", \"role\" or \"ambient\"")
     })?;
     let draft = match &*mode {
-        "keys" => {
-            let id = fields.required("access_key_id", key);
-            let secret = fields.required("secret_access_key", key);
-            let token = fields.optional("session_token", |value, at| {
-                graphic(value, TOKEN_CHARS_MAX, at).map(SecretString::from)
-            });
-            Some((id, secret, token)).and_then(|(id, secret, token)| {
-                Some(CredentialsDraft::Keys {
-                    access_key_id: id?,
-                    secret_access_key: SecretString::from(secret?),
-                    token: token?,
-                })
-            })
-        }
+        "keys" => keys(&mut fields, current),
         "role" => fields
             .required("role_arn", |value, at| arn(value, ":role/", at))
             .map(|role_arn| CredentialsDraft::Role { role_arn }),
         _ => Some(CredentialsDraft::Ambient),
     };
+    if current.is_some() {
+        // A merged body still shows what the former mode had.
+        for shown in ["access_key_id", "role_arn", "external_id"] {
+            fields.optional(shown, |_, _| Some(()));
+        }
+    }
     fields.finish();
     draft
+}
+
+fn keys(fields: &mut Fields<'_>, current: Option<&AwsCredentials>) -> Option<CredentialsDraft> {
+    let id = fields.required("access_key_id", key);
+    let secret = fields.optional("secret_access_key", key);
+    let token = fields.optional("session_token", |value, at| {
+        graphic(value, TOKEN_CHARS_MAX, at).map(SecretString::from)
+    });
+    let (access_key_id, secret, token) = (id?, secret?, token?);
+    match (secret, current) {
+        (Some(secret), _) => Some(CredentialsDraft::Keys {
+            access_key_id,
+            secret_access_key: SecretString::from(secret),
+            token,
+        }),
+        (None, Some(kept @ AwsCredentials::Keys { access_key_id: own, .. }))
+            if *own == access_key_id && token.is_none() =>
+        {
+            Some(CredentialsDraft::Kept(kept.clone()))
+        }
+        (None, _) => fields.fail("secret_access_key", Fault::Required, "is required"),
+    }
 }
 
 fn key(value: Value, at: &mut At<'_>) -> Option<String> {
@@ -119,12 +138,8 @@ pub(super) fn arn(value: Value, kind: &'static str, at: &mut At<'_>) -> Option<S
 }
 
 /// The field `endpoint`: another server than the region's, which only the address guard judges.
-pub(super) fn endpoint(
-    fields: &mut Fields<'_>,
-    current: Option<Option<&String>>,
-) -> Option<Option<String>> {
-    let current = current.flatten().cloned();
-    Some(fields.optional("endpoint", super::url)?.or(current))
+pub(super) fn endpoint(fields: &mut Fields<'_>) -> Option<Option<String>> {
+    fields.optional("endpoint", super::url)
 }
 
 /// A region's name, which becomes part of a host name.
@@ -146,33 +161,11 @@ pub(super) fn is_region(text: &str) -> bool {
 }
 
 /// The field `verify_with`.
-pub(super) fn verify_with(
-    fields: &mut Fields<'_>,
-    current: Option<VerifyWith>,
-) -> Option<VerifyWith> {
+pub(super) fn verify_with(fields: &mut Fields<'_>) -> Option<VerifyWith> {
     let parse = |value, at: &mut At<'_>| match &*at.text(value)? {
         "lookup" => Some(VerifyWith::Lookup),
         "event" => Some(VerifyWith::Event),
         _ => at.fail(Fault::Invalid, "must be \"lookup\" or \"event\""),
     };
-    Some(fields.optional("verify_with", parse)?.or(current).unwrap_or_default())
-}
-
-/// A secret that is given, or the sealed one that is there.
-#[derive(Debug)]
-pub(crate) enum SecretDraft {
-    /// A new one.
-    Given(SecretString),
-    /// The one that the subscription has.
-    Kept(Sealed),
-}
-
-impl SecretDraft {
-    /// The same as it may leave the process.
-    pub(crate) fn sealed(self, seal: &Seal<'_>) -> Result<Sealed, Problem> {
-        match self {
-            Self::Given(secret) => seal.secret(&secret),
-            Self::Kept(sealed) => Ok(sealed),
-        }
-    }
+    Some(fields.optional("verify_with", parse)?.unwrap_or_default())
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use streaming_hub_model::destination::{EventBridgeConfig, VerifyWith};
+use streaming_hub_model::subscription::SinkConfig;
 
 use super::Seal;
 use super::aws::{self, CredentialsDraft};
@@ -18,17 +19,16 @@ pub(crate) struct EventBridgeDraft {
 }
 
 impl EventBridgeDraft {
-    /// Reads the fields; what is left out is taken from `current`, where there is one.
-    pub(super) fn read(
-        mut fields: Fields<'_>,
-        current: Option<&EventBridgeConfig>,
-    ) -> Option<Self> {
-        let kept = current.map(|current| (current.event_bus.clone(), current.region.clone()));
-        let event_bus = super::field(&mut fields, "event_bus", event_bus, kept);
-        let endpoint = aws::endpoint(&mut fields, current.map(|current| current.endpoint.as_ref()));
-        let credentials =
-            aws::credentials(&mut fields, current.map(|current| &current.credentials));
-        let verify_with = aws::verify_with(&mut fields, current.map(|current| current.verify_with));
+    /// Reads the fields; secrets that are not given again are those of `current`.
+    pub(super) fn read(mut fields: Fields<'_>, current: Option<&SinkConfig>) -> Option<Self> {
+        let current = match current {
+            Some(SinkConfig::EventBridge(current)) => Some(&current.credentials),
+            _ => None,
+        };
+        let event_bus = fields.required("event_bus", event_bus);
+        let endpoint = aws::endpoint(&mut fields);
+        let credentials = aws::credentials(&mut fields, current);
+        let verify_with = aws::verify_with(&mut fields);
         fields.finish();
         Some(Self {
             event_bus: event_bus?,

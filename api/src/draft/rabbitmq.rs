@@ -3,10 +3,12 @@
 use secrecy::SecretString;
 use serde_json::Value;
 use streaming_hub_model::destination::{RabbitMqConfig, VerifyWith};
+use streaming_hub_model::secret::Sealed;
+use streaming_hub_model::subscription::SinkConfig;
 use url::Host;
 
 use super::Seal;
-use super::aws::{self, SecretDraft};
+use super::aws;
 use crate::fields::{At, Fault, Fields};
 use crate::problem::Problem;
 
@@ -38,44 +40,41 @@ pub(crate) struct RabbitMqDraft {
 }
 
 impl RabbitMqDraft {
-    /// Reads the fields; what is left out is taken from `current`, where there is one.
-    pub(super) fn read(mut fields: Fields<'_>, current: Option<&RabbitMqConfig>) -> Option<Self> {
-        let of = |get: fn(&RabbitMqConfig) -> &String| current.map(|current| get(current).clone());
-        let host_name = super::field(&mut fields, "host", host, of(|current| &current.host));
+    /// Reads the fields; a password that is not given again is that of `current`.
+    pub(super) fn read(mut fields: Fields<'_>, current: Option<&SinkConfig>) -> Option<Self> {
+        let current = match current {
+            Some(SinkConfig::RabbitMq(current)) => Some(current.password.clone()),
+            _ => None,
+        };
+        let host_name = fields.required("host", host);
         let tls = fields.optional("tls", |value, at| at.boolean(&value));
         let port = fields.optional("port", |value, at| {
             at.integer(&value, 1, u16::MAX.into()).and_then(|port| u16::try_from(port).ok())
         });
         let vhost = fields.optional("vhost", short);
-        let exchange =
-            super::field(&mut fields, "exchange", short, of(|current| &current.exchange));
-        let routing_key = super::field(
-            &mut fields,
-            "routing_key",
-            routing_key,
-            of(|current| &current.routing_key),
-        );
-        let username =
-            super::field(&mut fields, "username", short, of(|current| &current.username));
-        let kept = current.map(|current| SecretDraft::Kept(current.password.clone()));
-        let password = super::field(&mut fields, "password", password, kept);
+        let exchange = fields.required("exchange", short);
+        let routing_key = fields.required("routing_key", routing_key);
+        let username = fields.required("username", short);
+        let password = match current.map(SecretDraft::Kept) {
+            Some(kept) => fields.optional("password", password).map(|new| new.unwrap_or(kept)),
+            None => fields.required("password", password),
+        };
         let ca_pem = fields.optional("ca_pem", |value, at| sized(value, CA_BYTES_MAX, at));
         let server_name = fields.optional("server_name", host);
-        let verify_with = aws::verify_with(&mut fields, current.map(|current| current.verify_with));
+        let verify_with = aws::verify_with(&mut fields);
         fields.finish();
-        let tls = tls?.or(current.map(|current| current.tls)).unwrap_or(true);
-        let standard = if tls { PORTS.0 } else { PORTS.1 };
+        let tls = tls?.unwrap_or(true);
         Some(Self {
             host: host_name?,
-            port: port?.or(current.map(|current| current.port)).unwrap_or(standard),
+            port: port?.unwrap_or(if tls { PORTS.0 } else { PORTS.1 }),
             tls,
-            vhost: vhost?.or(of(|current| &current.vhost)).unwrap_or_else(|| "/".to_owned()),
+            vhost: vhost?.unwrap_or_else(|| "/".to_owned()),
             exchange: exchange?,
             routing_key: routing_key?,
             username: username?,
             password: password?,
-            ca_pem: ca_pem?.or(current.and_then(|current| current.ca_pem.clone())),
-            server_name: server_name?.or(current.and_then(|current| current.server_name.clone())),
+            ca_pem: ca_pem?,
+            server_name: server_name?,
             verify_with: verify_with?,
         })
     }
@@ -95,6 +94,22 @@ impl RabbitMqDraft {
             server_name: self.server_name,
             verify_with: self.verify_with,
         })
+    }
+}
+
+/// A password that is given, or the sealed one that is there.
+#[derive(Debug)]
+enum SecretDraft {
+    Given(SecretString),
+    Kept(Sealed),
+}
+
+impl SecretDraft {
+    fn sealed(self, seal: &Seal<'_>) -> Result<Sealed, Problem> {
+        match self {
+            Self::Given(secret) => seal.secret(&secret),
+            Self::Kept(sealed) => Ok(sealed),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use streaming_hub_model::destination::{SqsConfig, VerifyWith};
+use streaming_hub_model::subscription::SinkConfig;
 use url::Url;
 
 use super::Seal;
@@ -20,15 +21,17 @@ pub(crate) struct SqsDraft {
 }
 
 impl SqsDraft {
-    /// Reads the fields; what is left out is taken from `current`, where there is one.
-    pub(super) fn read(mut fields: Fields<'_>, current: Option<&SqsConfig>) -> Option<Self> {
-        let kept = current.map(|current| current.queue_url.clone());
-        let queue_url = super::field(&mut fields, "queue_url", queue_url, kept);
-        let endpoint = aws::endpoint(&mut fields, current.map(|current| current.endpoint.as_ref()));
+    /// Reads the fields; secrets that are not given again are those of `current`.
+    pub(super) fn read(mut fields: Fields<'_>, current: Option<&SinkConfig>) -> Option<Self> {
+        let current = match current {
+            Some(SinkConfig::Sqs(current)) => Some(&current.credentials),
+            _ => None,
+        };
+        let queue_url = fields.required("queue_url", queue_url);
+        let endpoint = aws::endpoint(&mut fields);
         let region = fields.optional("region", aws::region);
-        let credentials =
-            aws::credentials(&mut fields, current.map(|current| &current.credentials));
-        let verify_with = aws::verify_with(&mut fields, current.map(|current| current.verify_with));
+        let credentials = aws::credentials(&mut fields, current);
+        let verify_with = aws::verify_with(&mut fields);
         let (queue_url, endpoint) = (queue_url?, endpoint?);
         let of_url = region_of(&queue_url);
         if of_url.is_none() && endpoint.is_none() {
@@ -36,10 +39,8 @@ impl SqsDraft {
                            <account>/<name>, or come with an endpoint";
             return fields.fail("queue_url", Fault::Invalid, message);
         }
-        let kept = current
-            .filter(|current| current.queue_url == queue_url)
-            .map(|current| current.region.clone());
-        let region = region?.or(of_url).or(kept);
+        // Where the URL names a region, that is the one.
+        let region = of_url.or(region?);
         if region.is_none() {
             fields.fail::<()>("region", Fault::Required, "is required: the URL names none");
         }

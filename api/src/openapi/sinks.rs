@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 
 use super::schemas::{Named, closed, object};
-use crate::draft::{SECRET_CHARS_MAX, SECRET_CHARS_MIN, URL_BYTES_MAX};
+use super::subscriptions::secret;
+use crate::draft::URL_BYTES_MAX;
 
 /// Every schema of a sink.
 pub(super) fn schemas() -> Named {
@@ -22,6 +23,20 @@ pub(super) fn schemas() -> Named {
         ("RabbitMq", rabbitmq()),
         ("AwsCredentials", credentials()),
     ]
+}
+
+/// A sink in a patch: any of its fields. The type never changes.
+pub(super) fn patched() -> Value {
+    let mut all = [new_webhook(), new_sqs(), new_eventbridge(), new_rabbitmq()];
+    for schema in &mut all {
+        schema["required"] = json!([]);
+        if schema["properties"].get("credentials").is_some() {
+            schema["properties"]["credentials"] = json!({
+                "type": "object", "description": "Any of their fields, or others of another mode.",
+            });
+        }
+    }
+    json!({"anyOf": all})
 }
 
 fn one_of(names: &[&str]) -> Value {
@@ -46,12 +61,7 @@ fn new_webhook() -> Value {
         &json!({
             "type": kind("webhook"),
             "url": url(),
-            "secret": {
-                "type": ["string", "null"],
-                "minLength": SECRET_CHARS_MIN, "maxLength": SECRET_CHARS_MAX,
-                "pattern": "^[!-~]+$", "writeOnly": true,
-                "description": "The signing secret; without one the hub makes it.",
-            },
+            "secret": secret("The signing secret; without one the hub makes it."),
         }),
         &["type", "url"],
     )

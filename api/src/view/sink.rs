@@ -4,10 +4,10 @@ use serde::Serialize;
 use streaming_hub_model::destination::{AwsCredentials, VerifyWith};
 use streaming_hub_model::subscription::SinkConfig;
 
-/// The representation of a sink.
+/// A sink without its secrets. Read as the sink of a patch it changes nothing.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-pub(super) enum SinkView<'a> {
+pub(crate) enum SinkView<'a> {
     Webhook {
         url: &'a str,
     },
@@ -31,7 +31,7 @@ pub(super) enum SinkView<'a> {
 
 /// The representation of an exchange.
 #[derive(Serialize)]
-pub(super) struct RabbitMqView<'a> {
+pub(crate) struct RabbitMqView<'a> {
     host: &'a str,
     port: u16,
     tls: bool,
@@ -49,7 +49,7 @@ pub(super) struct RabbitMqView<'a> {
 /// The representation of an identity.
 #[derive(Serialize)]
 #[serde(tag = "mode", rename_all = "snake_case")]
-pub(super) enum CredentialsView<'a> {
+pub(crate) enum CredentialsView<'a> {
     Keys { access_key_id: &'a str },
     Role { role_arn: &'a str, external_id: &'a str },
     Ambient,

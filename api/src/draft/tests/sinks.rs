@@ -95,3 +95,34 @@ fn a_queue_with_an_endpoint_of_its_own_says_its_region() {
     own["region"] = json!("eu-west-1");
     assert!(parse(sink(&own)).is_ok());
 }
+
+#[test]
+fn a_patch_keeps_the_secrets_that_it_does_not_give_again() {
+    use crate::draft::Purpose;
+    use streaming_hub_model::subscription::SinkConfig;
+    let sealed = json!({"key_id": "k", "data": "at rest"});
+    let stored: SinkConfig = serde_json::from_value(json!({
+        "type": "sqs", "queue_url": "https://sqs.eu-west-1.amazonaws.com/123456789012/q",
+        "region": "eu-west-1",
+        "credentials": {"mode": "keys", "access_key_id": "AKIA", "secret_access_key": sealed},
+    }))
+    .unwrap();
+    let patched = |credentials: Value| {
+        let mut merged = sqs();
+        merged["credentials"] = credentials;
+        let purpose = Purpose::Patch(&stored);
+        Draft::parse(sink(&merged), TYPES_MAX, purpose).map_err(|errors| errors.len())
+    };
+    let draft = patched(json!({"mode": "keys", "access_key_id": "AKIA"})).unwrap();
+    assert!(format!("{:?}", draft.sink).contains("Kept"), "{:?}", draft.sink);
+    let rotated = json!({
+        "mode": "keys", "access_key_id": "AKIA", "secret_access_key": "new",
+    });
+    assert!(!format!("{:?}", patched(rotated).unwrap().sink).contains("Kept"));
+    let other_id = json!({"mode": "keys", "access_key_id": "OTHER"});
+    assert_eq!(patched(other_id).err(), Some(1), "another key needs its own secret");
+    let role = json!({
+        "mode": "role", "access_key_id": "AKIA", "role_arn": "arn:aws:iam::123456789012:role/hub",
+    });
+    assert!(patched(role).is_ok(), "the former mode's fields are shown in a merged body");
+}
