@@ -3,7 +3,7 @@
 
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
-use streaming_hub_api::{Cluster, Role as TokenRole, TokenConfig};
+use streaming_hub_api::{Cluster, ReadRate, Role as TokenRole, TokenConfig};
 use streaming_hub_model::envelope::IngestPolicy;
 use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::follow::{FollowPolicy, FollowSet};
@@ -18,6 +18,7 @@ use streaming_hub_state::{ResourceLimits, SharedResources};
 use streaming_hub_topology::dlq::DlqSettings;
 use streaming_hub_topology::kafka::client::KafkaSettings;
 use streaming_hub_topology::processors::delivery::Retention;
+use streaming_hub_topology::processors::delivery::backlog::Bounds;
 use streaming_hub_topology::shared::CommitSettings;
 use streaming_hub_topology::stores::DiskStores;
 use streaming_hub_topology::topics::TopicSettings;
@@ -66,6 +67,15 @@ pub(crate) fn commit(config: &Config) -> CommitSettings {
         uncommitted_bytes_max: config.runtime.uncommitted_bytes_max,
         drain_ms: config.delivery.drain_ms,
         watchdog_ms: config.runtime.watchdog_ms,
+    }
+}
+
+/// How much may wait for a subscription.
+pub(crate) fn bounds(config: &Config) -> Bounds {
+    Bounds {
+        age_ms_max: u64::from(config.delivery.job_age_hours_max) * 3_600_000,
+        jobs_max: config.delivery.backlog_jobs_max,
+        bytes_max: config.delivery.backlog_bytes_max,
     }
 }
 
@@ -185,6 +195,11 @@ pub(crate) fn cluster(config: &Config, instance: &str) -> anyhow::Result<Option<
     };
     let key = secret.expose_secret().as_bytes().to_vec().into();
     Ok(Some(Cluster::new(key, &config.cluster.hosts, instance.to_owned()).context("cluster")?))
+}
+
+/// How often a tenant may read pull subscriptions.
+pub(crate) fn read_rate(config: &Config) -> ReadRate {
+    ReadRate { per_second: config.pull.reads_per_second, burst: config.pull.reads_burst }
 }
 
 /// The static tokens.

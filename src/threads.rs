@@ -2,17 +2,21 @@
 //! carries out its actions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use streaming_hub_model::ports::Deliveries;
 use streaming_hub_model::registry::Limits;
 use streaming_hub_topology::calls::Calls;
 use streaming_hub_topology::deliveries::DeliveryTasks;
 use streaming_hub_topology::dispatcher::Dispatcher;
+use streaming_hub_topology::processors::delivery::gates::GateSettings;
 use streaming_hub_topology::processors::delivery::slots::Slots;
 use streaming_hub_topology::processors::delivery::{Delivery, DeliverySettings, Message};
 use streaming_hub_topology::processors::ingest::{Ingest, IngestSettings, Notice};
 use streaming_hub_topology::processors::matching::{Match, MatchSettings};
+use streaming_hub_topology::processors::pull::{Pull, PullSettings, Read};
 use streaming_hub_topology::processors::registry::Registry;
+use streaming_hub_topology::pull::{Desk, PullClient};
 use streaming_hub_topology::runtime::mailbox::{Mailbox, Waker};
 use streaming_hub_topology::runtime::processor::Processor;
 use streaming_hub_topology::runtime::spec::SubTopology;
@@ -34,11 +38,22 @@ pub(crate) struct Started {
     pub(crate) running: Vec<Running>,
     /// The way to the delivery tasks, wherever they run.
     pub(crate) deliveries: Arc<dyn Deliveries>,
+    /// The way to the pull tasks, wherever they run.
+    pub(crate) pull: PullClient,
 }
 
-/// Starts them all.
-pub(crate) fn start(config: &Config, parts: &Parts) -> anyhow::Result<Started> {
+/// Starts them all. `pull_base` is what the pull topic's offsets begin above.
+pub(crate) fn start(config: &Config, parts: &Parts, pull_base: u64) -> anyhow::Result<Started> {
     let mut running = Vec::new();
+    let desk = Arc::new(Desk::default());
+    let pull_mailbox = if config.roles.has(Role::Pull) {
+        let (thread, mailbox) = pull(config, parts, (pull_base, &desk))?;
+        running.push(thread);
+        mailbox
+    } else {
+        // No task is ever here; calls find out where it is.
+        Mailbox::new(Waker::default()).0
+    };
     if config.roles.has(Role::Registry) {
         running.push(registry(config, parts)?);
     }
@@ -56,7 +71,36 @@ pub(crate) fn start(config: &Config, parts: &Parts) -> anyhow::Result<Started> {
     if config.roles.has(Role::Ingest) {
         running.push(ingest(config, parts)?);
     }
-    Ok(Started { running, deliveries: deliveries(parts, mailbox) })
+    let shared = &parts.shared;
+    let calls = Calls::new(
+        ("pull", Topic::Pull.name(&shared.application).into()),
+        shared.instance.clone(),
+        pull_mailbox,
+        (Arc::clone(&shared.status), Arc::clone(&parts.views.owners)),
+    );
+    let pull = PullClient::new(calls, desk, config.topics.partitions);
+    Ok(Started { running, deliveries: deliveries(parts, mailbox), pull })
+}
+
+fn pull(
+    config: &Config,
+    parts: &Parts,
+    (base, desk): (u64, &Arc<Desk>),
+) -> anyhow::Result<(Running, Mailbox<Read>)> {
+    let settings = Arc::new(PullSettings {
+        table: Arc::clone(&parts.views.table),
+        desk: Arc::clone(desk),
+        base,
+        read_ms: config.pull.read_retention_ms,
+        unread_ms: config.pull.unread_retention_ms,
+        partitions: config.topics.partitions,
+        metrics: Arc::clone(&parts.shared.metrics),
+    });
+    let factory: Factory<Pull> = Arc::new(move |p| Pull::new(Arc::clone(&settings), p));
+    let gate = Arc::clone(&parts.views.table) as Arc<dyn Gate>;
+    let thread = prepare(topology::pull(), factory, gate, parts);
+    let mailbox = thread.mailbox();
+    Ok((thread.start(Box::new(|_, never| match never {}))?, mailbox))
 }
 
 fn deliveries(parts: &Parts, mailbox: Mailbox<Message>) -> Arc<dyn Deliveries> {
@@ -129,18 +173,28 @@ fn delivery(config: &Config, parts: &Parts) -> anyhow::Result<(Running, Mailbox<
         table: Arc::clone(&parts.views.table),
         slots: Slots::new(attempts, bytes),
         entropy: Arc::clone(&parts.shared.entropy),
+        gates: GateSettings {
+            breaker: config.breaker.clone(),
+            throttle_ms_max: config.delivery.throttle_max_ms,
+            key: Arc::new(config.encryption.keyring()?.destination_key()?),
+            holds: Arc::clone(&parts.views.holds),
+            destinations: Arc::clone(&parts.views.destinations),
+        },
+        bounds: settings::bounds(config),
         retry_schedule: config.delivery.retry_schedule_ms.clone(),
         partitions: config.topics.partitions,
         auto_disable: settings::auto_disable(config),
         retention: settings::retention(config),
         metrics: Arc::clone(&parts.shared.metrics),
     });
-    let factory: Factory<Delivery> = Arc::new(move |_| Delivery::new(Arc::clone(&settings)));
+    let factory: Factory<Delivery> = Arc::new(move |p| Delivery::new(Arc::clone(&settings), p));
     let gate = Arc::clone(&parts.views.table) as Arc<dyn Gate>;
     let thread = prepare(topology::delivery(), factory, gate, parts);
     let metrics = Arc::clone(&parts.shared.metrics);
+    let lease = Duration::from_millis(config.delivery.lease_ms);
     let mailbox = thread.mailbox();
-    let dispatcher = Dispatcher::new(Handle::current(), sink, mailbox.clone(), metrics);
+    let outside = (mailbox.clone(), metrics);
+    let dispatcher = Dispatcher::new(Handle::current(), sink, outside, lease);
     let act = Box::new(move |address, order| dispatcher.dispatch(address, order));
     Ok((thread.start(act)?, mailbox))
 }

@@ -94,6 +94,8 @@ pub(crate) enum SinkDraft {
     EventBridge(EventBridgeDraft),
     /// An exchange of a RabbitMQ.
     RabbitMq(RabbitMqDraft),
+    /// A log that its owner reads.
+    Pull,
 }
 
 /// Seals what may not leave the process as it is.
@@ -161,6 +163,10 @@ impl Draft {
         if let (Some(Some(true)), Some(SinkDraft::Webhook { secret: None, .. })) = (verify, &sink) {
             // The receiver cannot know a secret that the hub is only about to make.
             let message = "needs a `secret` in `sink`; without one, verify after creation";
+            fields.fail::<()>("verify", Fault::NotAllowed, message);
+        }
+        if let (Some(Some(true)), Some(SinkDraft::Pull)) = (verify, &sink) {
+            let message = "a pull subscription has no destination to verify";
             fields.fail::<()>("verify", Fault::NotAllowed, message);
         }
         fields.finish();
@@ -254,14 +260,18 @@ fn retry_schedule(value: Value, at: &mut At<'_>) -> Option<RetrySchedule> {
 fn sink(mut fields: Fields<'_>, current: Option<&SinkConfig>) -> Option<SinkDraft> {
     let kind = fields.required("type", |value, at| {
         let kind = at.text(value)?;
-        if matches!(&*kind, "webhook" | "sqs" | "eventbridge" | "rabbitmq") {
+        if matches!(&*kind, "webhook" | "sqs" | "eventbridge" | "rabbitmq" | "pull") {
             return Some(kind);
         }
-        let message = "must be \"webhook\", \"sqs\", \"eventbridge\" or \"rabbitmq\"";
+        let message = "must be \"webhook\", \"sqs\", \"eventbridge\", \"rabbitmq\" or \"pull\"";
         at.fail(Fault::Invalid, message)
     });
     // Of a type that does not exist, no other field is known.
     match &*kind? {
+        "pull" => {
+            fields.finish();
+            return Some(SinkDraft::Pull);
+        }
         "sqs" => return SqsDraft::read(fields, current).map(SinkDraft::Sqs),
         "eventbridge" => {
             return EventBridgeDraft::read(fields, current).map(SinkDraft::EventBridge);

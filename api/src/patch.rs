@@ -162,6 +162,9 @@ async fn redirected(
 ) -> Result<Option<NewSink>, Problem> {
     let owner = Owner { tenant: &record.tenant, subscription: record.id };
     let config = sealed(api, owner, draft, Some(&record.sink))?;
+    if config.kind() != record.sink.kind() {
+        return Err(Code::SinkTypeImmutable.into());
+    }
     if config == record.sink {
         return Ok(None);
     }

@@ -24,6 +24,7 @@ use crate::auth::{OperatorCaller, TenantCaller};
 use crate::body::{IdInPath, JsonBody};
 use crate::draft::{Draft, Purpose, Seal, SinkDraft};
 use crate::fields::{Fault, FieldError, Place};
+use crate::forward::{Inbound, owned};
 use crate::idempotency::Seed;
 use crate::if_match::IfMatch;
 use crate::problem::{Code, Problem};
@@ -134,13 +135,22 @@ fn cut<'a>(
     (taken, next_cursor)
 }
 
-/// `GET /v1/subscriptions/{id}`.
+/// `GET /v1/subscriptions/{id}`. A pull subscription shows how far it was read, which its owner
+/// knows; while it is between two owners it is shown without.
 pub(crate) async fn read(
     State(api): State<Arc<Api>>,
     TenantCaller { tenant }: TenantCaller,
     IdInPath(id): IdInPath,
+    inbound: Inbound,
 ) -> Result<Response, Problem> {
-    Ok(view::subscription(&*api.find(&tenant, id).await?))
+    let record = api.find(&tenant, id).await?;
+    if !record.sink.is_pull() {
+        return Ok(view::subscription(&record));
+    }
+    match owned(&api, &inbound, || api.pull.standing(id)).await {
+        Ok(owned) => Ok(owned.answer(|standing| view::pull_subscription(&record, standing))),
+        Err(_) => Ok(view::subscription(&record)),
+    }
 }
 
 /// `DELETE /v1/subscriptions/{id}`. Asks the registry without a look at the table, which may not
@@ -219,6 +229,7 @@ pub(crate) fn sealed(
             };
             SinkConfig::Webhook(WebhookConfig { url, secrets })
         }
+        SinkDraft::Pull => SinkConfig::Pull,
         SinkDraft::Sqs(sqs) => SinkConfig::Sqs(sqs.sealed(&seal)?),
         SinkDraft::EventBridge(bus) => SinkConfig::EventBridge(bus.sealed(&seal)?),
         SinkDraft::RabbitMq(rabbit) => SinkConfig::RabbitMq(rabbit.sealed(&seal)?),

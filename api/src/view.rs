@@ -11,10 +11,12 @@ use serde::Serialize;
 use serde_json::Value;
 use streaming_hub_model::event_key::KeyPattern;
 use streaming_hub_model::id::SubscriptionId;
+use streaming_hub_model::ports::PullStanding;
 use streaming_hub_model::subscription::{
     DisabledReason, Ordering, Subscription, VerificationState,
 };
 use streaming_hub_model::tenant::TenantId;
+use streaming_hub_model::time::UnixMillis;
 
 pub(crate) use sink::SinkView;
 
@@ -93,6 +95,30 @@ pub(crate) struct PageView<V> {
     pub(crate) subscriptions: Vec<V>,
     /// Where the next page begins; `null` on the last.
     pub(crate) next_cursor: Option<SubscriptionId>,
+}
+
+/// A pull subscription and how far it was read.
+#[derive(Serialize)]
+struct PullView<'a> {
+    #[serde(flatten)]
+    subscription: View<'a>,
+    pull: StandingView,
+}
+
+#[derive(Serialize)]
+struct StandingView {
+    cursor: u64,
+    high_watermark: u64,
+    backlog: u64,
+    oldest_unread_at: Option<String>,
+}
+
+/// Answers with a pull subscription, where it stands, and its ETag.
+pub(crate) fn pull_subscription(record: &Subscription, standing: PullStanding) -> Response {
+    let PullStanding { cursor, high_watermark, backlog, oldest_unread_at } = standing;
+    let oldest_unread_at = oldest_unread_at.map(UnixMillis::to_rfc3339);
+    let pull = StandingView { cursor, high_watermark, backlog, oldest_unread_at };
+    tagged(record, Json(PullView { subscription: record.into(), pull }).into_response())
 }
 
 /// Answers with a subscription and its ETag.

@@ -1,253 +1,127 @@
-//! Destinations beside the webhook as they lie in a subscription's record, and of every kind its
-//! canonical target: what a destination *is* (contract section 4, "Circuit breaker") and what its
-//! connections are kept under. Secrets are sealed; everything else here may be shown to the owner.
-//!
-//! A target may itself be a secret (a webhook's URL often is), so it is hashed or kept in memory,
-//! never written to a log or a metric. The host may be shown.
+//! What a destination *is* (contract section 4, "Circuit breaker"): the canonical target of a
+//! sink's configuration, and the host in it. A target may itself be a secret (a webhook's URL often
+//! is), so it is hashed or kept in memory, never written to a log or a metric. The host may be
+//! shown.
 
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use secrecy::{ExposeSecret, SecretBox};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 
-use crate::secret::Sealed;
+use crate::breaker::Opening;
+use crate::hex;
 use crate::subscription::SinkConfig;
+use crate::tenant::TenantId;
+use crate::time::UnixMillis;
 
-/// How a destination is verified.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum VerifyWith {
-    /// By asking the service for the destination, with the least permission that shows it is there.
-    #[default]
-    Lookup,
-    /// By delivering a test event to it.
-    Event,
-}
+/// Bytes of an id.
+const ID_BYTES: usize = 16;
 
-impl VerifyWith {
-    fn is_lookup(&self) -> bool {
-        *self == Self::Lookup
-    }
-}
+/// The key of the hash that names destinations.
+#[derive(Debug)]
+pub struct DestinationKey(SecretBox<[u8; 32]>);
 
-/// With which identity AWS is called.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "mode", rename_all = "snake_case")]
-pub enum AwsCredentials {
-    /// An access key of the tenant.
-    Keys {
-        /// Its id, which is no secret.
-        access_key_id: String,
-        /// The secret half.
-        secret_access_key: Sealed,
-        /// The third part of temporary keys.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        session_token: Option<Sealed>,
-    },
-    /// A role of the tenant that the hub assumes.
-    Role {
-        /// The role's ARN.
-        role_arn: String,
-        /// What the hub proves to act for this tenant with; made by the hub, never settable
-        /// (contract section 5).
-        external_id: String,
-    },
-    /// The hub's own identity, for what the operator lists only.
-    Ambient,
-}
-
-/// A queue of Amazon SQS.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SqsConfig {
-    /// The queue's URL, in its canonical spelling.
-    pub queue_url: String,
-    /// Its region.
-    pub region: String,
-    /// Another endpoint than the region's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<String>,
-    /// With which identity it is called.
-    pub credentials: AwsCredentials,
-    /// How it is verified.
-    #[serde(default, skip_serializing_if = "VerifyWith::is_lookup")]
-    pub verify_with: VerifyWith,
-}
-
-impl SqsConfig {
-    /// Whether the queue keeps order: its name ends in `.fifo`, as the service demands.
+impl DestinationKey {
+    /// A key of these bytes.
     #[must_use]
-    pub fn is_fifo(&self) -> bool {
-        self.queue_url.ends_with(".fifo")
+    pub fn new(key: [u8; 32]) -> Self {
+        Self(SecretBox::new(Box::new(key)))
     }
 
-    /// The queue's ARN, if its URL is of the service's form `…/<account>/<name>`.
+    /// The id of a sink's destination.
     #[must_use]
-    pub fn arn(&self) -> Option<String> {
-        let mut path = self.queue_url.rsplit('/');
-        let (name, account) = (path.next()?, path.next()?);
-        (account.len() == 12 && account.bytes().all(|byte| byte.is_ascii_digit())).then(|| {
-            format!("arn:{}:sqs:{}:{account}:{name}", partition_of(&self.region), self.region)
-        })
+    pub fn id(&self, sink: &SinkConfig) -> DestinationId {
+        let mut id = [0; ID_BYTES];
+        // HMAC takes a key of any length, so this never fails.
+        if let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(self.0.expose_secret()) {
+            mac.update(sink.target().as_bytes());
+            id.copy_from_slice(&mac.finalize().into_bytes()[..ID_BYTES]);
+        }
+        DestinationId(id)
     }
 }
 
-/// An event bus of Amazon EventBridge.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventBridgeConfig {
-    /// The bus's ARN: account, region and name in one.
-    pub event_bus: String,
-    /// The region in it.
-    pub region: String,
-    /// Another endpoint than the region's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<String>,
-    /// With which identity it is called.
-    pub credentials: AwsCredentials,
-    /// How it is verified.
-    #[serde(default, skip_serializing_if = "VerifyWith::is_lookup")]
-    pub verify_with: VerifyWith,
-}
+/// A destination's name in topics, logs and operators' answers: a keyed hash of its canonical
+/// target, 32 hex digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct DestinationId([u8; ID_BYTES]);
 
-/// The partition (of AWS's, not of Kafka's) that a region lies in.
-#[must_use]
-pub fn partition_of(region: &str) -> &'static str {
-    match region {
-        region if region.starts_with("cn-") => "aws-cn",
-        region if region.starts_with("us-gov-") => "aws-us-gov",
-        _ => "aws",
+impl DestinationId {
+    /// Reads 32 lower-case hex digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let mut id = [0; ID_BYTES];
+        if text.len() != 2 * ID_BYTES {
+            return None;
+        }
+        for (byte, pair) in id.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(Self(id))
     }
 }
 
-/// An exchange of a RabbitMQ.
+impl fmt::Display for DestinationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(&self.0))
+    }
+}
+
+impl From<DestinationId> for String {
+    fn from(id: DestinationId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for DestinationId {
+    type Error = &'static str;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text).ok_or("a destination's id is 32 lower-case hex digits")
+    }
+}
+
+/// The value of a record of `<app>-destinations`: a tenant's destination whose breaker is open. Its
+/// tombstone says that it is closed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RabbitMqConfig {
-    /// The host name or address, in lower case.
+pub struct DestinationRecord {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Which destination.
+    pub destination: DestinationId,
+    /// The sink's type.
+    pub sink: String,
+    /// The host, which may be shown.
     pub host: String,
-    /// The port.
-    pub port: u16,
-    /// Whether the connection is TLS (`amqps`).
-    pub tls: bool,
-    /// The virtual host.
-    pub vhost: String,
-    /// The exchange; empty for the default exchange, which routes by the queue's name.
-    pub exchange: String,
-    /// The routing key, in which `{type}`, `{tenant}` and `{source}` stand for the event's.
-    pub routing_key: String,
-    /// The user.
-    pub username: String,
-    /// The password.
-    pub password: Sealed,
-    /// Certificates (PEM) that are trusted instead of the machine's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca_pem: Option<String>,
-    /// The name that the certificate must be for and that SNI asks for; the host when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_name: Option<String>,
-    /// How it is verified.
-    #[serde(default, skip_serializing_if = "VerifyWith::is_lookup")]
-    pub verify_with: VerifyWith,
+    /// How long it stays open, and how often it has opened in a row.
+    #[serde(flatten)]
+    pub opening: Opening,
+    /// The delivery partition whose task says so.
+    pub partition: i32,
+    /// When, Unix milliseconds.
+    pub at: UnixMillis,
 }
 
-impl SinkConfig {
-    /// The canonical target: two configurations with the same one are one destination, whatever
-    /// their credentials. It begins with the sink's type, so targets of two types never meet.
+impl DestinationRecord {
+    /// The key of its record: the id has a fixed length, so no two tenants' keys meet.
     #[must_use]
-    pub fn target(&self) -> String {
-        let kind = self.kind();
-        match self {
-            Self::Webhook(webhook) => format!("{kind} {}", webhook.url),
-            // An endpoint is another server, whatever the queue's URL says.
-            Self::Sqs(sqs) => with_endpoint(kind, &sqs.queue_url, sqs.endpoint.as_deref()),
-            Self::EventBridge(bus) => with_endpoint(kind, &bus.event_bus, bus.endpoint.as_deref()),
-            // No length is ambiguous: the exchange is the last part, the virtual host is counted.
-            Self::RabbitMq(rabbit) => format!(
-                "{kind} {}:{} {}:{} {}",
-                rabbit.host,
-                rabbit.port,
-                rabbit.vhost.len(),
-                rabbit.vhost,
-                rabbit.exchange
-            ),
-        }
+    pub fn key(tenant: &TenantId, destination: DestinationId) -> String {
+        format!("{destination}/{}", tenant.as_str())
     }
 
-    /// Every secret in it, as it lies at rest.
+    /// Tenant and destination of a key.
     #[must_use]
-    pub fn seals(&self) -> Vec<&Sealed> {
-        match self {
-            Self::Webhook(webhook) => webhook.secrets.iter().map(|own| &own.sealed).collect(),
-            Self::Sqs(SqsConfig { credentials, .. })
-            | Self::EventBridge(EventBridgeConfig { credentials, .. }) => match credentials {
-                AwsCredentials::Keys { secret_access_key, session_token, .. } => {
-                    [secret_access_key].into_iter().chain(session_token).collect()
-                }
-                AwsCredentials::Role { .. } | AwsCredentials::Ambient => Vec::new(),
-            },
-            Self::RabbitMq(rabbit) => vec![&rabbit.password],
-        }
+    pub fn parse_key(key: &str) -> Option<(TenantId, DestinationId)> {
+        let (destination, tenant) = key.split_once('/')?;
+        Some((TenantId::parse(tenant).ok()?, DestinationId::parse(destination)?))
     }
-
-    /// The same, to be sealed anew.
-    pub fn seals_mut(&mut self) -> Vec<&mut Sealed> {
-        match self {
-            Self::Webhook(webhook) => {
-                webhook.secrets.iter_mut().map(|own| &mut own.sealed).collect()
-            }
-            Self::Sqs(SqsConfig { credentials, .. })
-            | Self::EventBridge(EventBridgeConfig { credentials, .. }) => match credentials {
-                AwsCredentials::Keys { secret_access_key, session_token, .. } => {
-                    [secret_access_key].into_iter().chain(session_token).collect()
-                }
-                AwsCredentials::Role { .. } | AwsCredentials::Ambient => Vec::new(),
-            },
-            Self::RabbitMq(rabbit) => vec![&mut rabbit.password],
-        }
-    }
-
-    /// The host that is called, which may be shown where the target may not.
-    #[must_use]
-    pub fn host(&self) -> String {
-        match self {
-            Self::Webhook(webhook) => host_of(&webhook.url),
-            Self::Sqs(sqs) => host_of(sqs.endpoint.as_deref().unwrap_or(&sqs.queue_url)),
-            Self::EventBridge(bus) => match &bus.endpoint {
-                Some(endpoint) => host_of(endpoint),
-                None => format!("events.{}.amazonaws.com", bus.region),
-            },
-            Self::RabbitMq(rabbit) => rabbit.host.clone(),
-        }
-    }
-}
-
-fn with_endpoint(kind: &str, target: &str, endpoint: Option<&str>) -> String {
-    match endpoint {
-        Some(endpoint) => format!("{kind} {target} {endpoint}"),
-        None => format!("{kind} {target}"),
-    }
-}
-
-/// The host in a URL that was canonical when it was written.
-fn host_of(url: &str) -> String {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let authority = authority.rsplit('@').next().unwrap_or_default();
-    let host = match authority.strip_prefix('[') {
-        Some(v6) => v6.split(']').next().unwrap_or_default(),
-        None => authority.split(':').next().unwrap_or_default(),
-    };
-    host.to_owned()
-}
-
-/// Which credentials these are, for keeping connections apart: changed or other credentials never
-/// meet a connection that was opened with these (contract section 4). Of the opened texts, since
-/// the same secret sealed twice differs; never leaves memory.
-#[must_use]
-pub fn credential_generation(parts: &[&str]) -> u64 {
-    let mut digest = Sha256::new();
-    for part in parts {
-        digest.update((part.len() as u64).to_be_bytes());
-        digest.update(part.as_bytes());
-    }
-    let digest: [u8; 32] = digest.finalize().into();
-    digest.first_chunk().map_or(0, |head| u64::from_be_bytes(*head))
 }
 
 #[cfg(test)]
@@ -259,70 +133,40 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn rabbit(vhost: &str, exchange: &str) -> SinkConfig {
-        sink(json!({
-            "type": "rabbitmq", "host": "mq.example.com", "port": 5671, "tls": true,
-            "vhost": vhost, "exchange": exchange, "routing_key": "{type}", "username": "hub",
-            "password": {"key_id": "k", "data": ""},
-        }))
-    }
-
     #[test]
-    fn a_target_names_what_is_called_and_nothing_of_the_credentials() {
-        let sqs = json!({
-            "type": "sqs", "queue_url": "https://sqs.eu-west-1.amazonaws.com/123456789012/q",
-            "region": "eu-west-1", "credentials": {"mode": "ambient"},
-        });
-        let target = "sqs https://sqs.eu-west-1.amazonaws.com/123456789012/q";
-        assert_eq!(sink(sqs.clone()).target(), target);
-        assert_eq!(sink(sqs.clone()).host(), "sqs.eu-west-1.amazonaws.com");
-        let mut other = sqs;
-        other["endpoint"] = json!("http://[::1]:4566/");
-        assert_ne!(sink(other.clone()).target(), target);
-        assert_eq!(sink(other).host(), "::1");
-        assert_eq!(rabbit("/", "events").target(), "rabbitmq mq.example.com:5671 1:/ events");
-    }
-
-    #[test]
-    fn no_two_exchanges_share_a_target() {
-        assert_ne!(rabbit("a b", "c").target(), rabbit("a", "b c").target());
-        assert_ne!(rabbit("a", "").target(), rabbit("a ", "").target());
-    }
-
-    #[test]
-    fn a_webhooks_host_is_shown_without_user_port_and_path() {
-        for (url, host) in [
-            ("https://example.com/hook?token=1", "example.com"),
-            ("https://example.com:8443", "example.com"),
-            ("https://[2001:db8::1]:443/x", "2001:db8::1"),
-            ("https://example.com?x=//y", "example.com"),
-        ] {
-            let webhook = sink(json!({"type": "webhook", "url": url, "secrets": []}));
-            assert_eq!(webhook.host(), host, "{url}");
+    fn a_destinations_id_depends_on_the_key_and_the_target_and_reads_back() {
+        let webhook = |url| sink(json!({"type": "webhook", "url": url, "secrets": []}));
+        let (one, other) = (DestinationKey::new([1; 32]), DestinationKey::new([2; 32]));
+        let id = one.id(&webhook("https://example.com/a"));
+        assert_eq!(id, one.id(&webhook("https://example.com/a")));
+        assert_ne!(id, one.id(&webhook("https://example.com/b")));
+        assert_ne!(id, other.id(&webhook("https://example.com/a")));
+        assert_eq!(DestinationId::parse(&id.to_string()), Some(id));
+        for bad in ["", "00", &id.to_string().to_uppercase(), &format!("{id}0")] {
+            assert_eq!(DestinationId::parse(bad).filter(|_| bad.len() != 32), None);
         }
+        let tenant = TenantId::parse("a/b").unwrap();
+        let key = DestinationRecord::key(&tenant, id);
+        assert_eq!(DestinationRecord::parse_key(&key), Some((tenant, id)));
     }
 
     #[test]
-    fn a_queues_arn_is_read_from_a_url_of_the_services_form_only() {
-        let queue = |url: &str, region: &str| SqsConfig {
-            queue_url: url.into(),
-            region: region.into(),
-            endpoint: None,
-            credentials: AwsCredentials::Ambient,
-            verify_with: VerifyWith::Lookup,
+    fn the_record_of_an_open_breaker_is_pinned() {
+        let id = DestinationId([0xab; 16]);
+        let record = DestinationRecord {
+            tenant: TenantId::parse("acme").unwrap(),
+            destination: id,
+            sink: "webhook".into(),
+            host: "example.com".into(),
+            opening: Opening { until: UnixMillis(30), openings: 2 },
+            partition: 5,
+            at: UnixMillis(7),
         };
-        let arn = |url, region| queue(url, region).arn();
-        let url = "https://sqs.cn-north-1.amazonaws.com.cn/123456789012/orders.fifo";
-        let expected = "arn:aws-cn:sqs:cn-north-1:123456789012:orders.fifo";
-        assert_eq!(arn(url, "cn-north-1").as_deref(), Some(expected));
-        assert!(queue(url, "cn-north-1").is_fifo());
-        assert_eq!(arn("https://example.com/orders", "eu-west-1"), None);
-        assert_eq!(arn("https://example.com/123/orders", "eu-west-1"), None);
-    }
-
-    #[test]
-    fn other_credentials_are_another_generation() {
-        assert_eq!(credential_generation(&["a", "b"]), credential_generation(&["a", "b"]));
-        assert_ne!(credential_generation(&["a", "b"]), credential_generation(&["ab", ""]));
+        let value = json!({
+            "tenant": "acme", "destination": "ab".repeat(16), "sink": "webhook",
+            "host": "example.com", "until": 30, "openings": 2, "partition": 5, "at": 7,
+        });
+        assert_eq!(serde_json::to_value(&record).unwrap(), value);
+        assert_eq!(serde_json::from_value::<DestinationRecord>(value).unwrap(), record);
     }
 }

@@ -2,6 +2,7 @@
 //! envelopes and verdicts, subscriptions and their changes, jobs, back-off, signatures.
 
 pub mod attempt;
+pub mod breaker;
 pub mod change;
 pub mod dead_letter;
 pub mod delivery_calls;
@@ -19,8 +20,10 @@ pub mod id;
 pub mod idempotency;
 pub mod internal;
 pub mod job;
+pub mod json;
 pub mod peer;
 pub mod ports;
+pub mod pull;
 pub mod reason;
 pub mod registry;
 pub mod retry;
@@ -30,6 +33,7 @@ pub mod schema_version;
 pub mod secret;
 pub mod signing;
 pub mod sink;
+pub mod sink_config;
 pub mod subscription;
 pub mod tenant;
 pub mod time;

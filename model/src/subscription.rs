@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::destination::{EventBridgeConfig, RabbitMqConfig, SqsConfig};
 use crate::event_key::KeyPattern;
 use crate::id::SubscriptionId;
 use crate::retry::RetrySchedule;
 use crate::secret::Sealed;
+use crate::sink_config::{EventBridgeConfig, RabbitMqConfig, SqsConfig};
 use crate::tenant::TenantId;
 use crate::time::UnixMillis;
 
@@ -178,6 +178,8 @@ pub enum SinkConfig {
     /// An exchange of a RabbitMQ.
     #[serde(rename = "rabbitmq")]
     RabbitMq(RabbitMqConfig),
+    /// A log that the tenant reads.
+    Pull,
 }
 
 impl SinkConfig {
@@ -189,7 +191,14 @@ impl SinkConfig {
             Self::Sqs(_) => "sqs",
             Self::EventBridge(_) => "eventbridge",
             Self::RabbitMq(_) => "rabbitmq",
+            Self::Pull => "pull",
         }
+    }
+
+    /// Whether events are kept to be read instead of being sent.
+    #[must_use]
+    pub fn is_pull(&self) -> bool {
+        *self == Self::Pull
     }
 }
 

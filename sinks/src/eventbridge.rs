@@ -11,9 +11,9 @@ use aws_sdk_eventbridge::config::{BehaviorVersion, Region, StalledStreamProtecti
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use aws_smithy_types::retry::RetryConfig;
 use streaming_hub_model::attempt::{Attempt, ErrorClass, Outcome};
-use streaming_hub_model::destination::{EventBridgeConfig, VerifyWith};
 use streaming_hub_model::ports::Clock;
 use streaming_hub_model::sink::{NotAdmitted, Sink, SinkFuture};
+use streaming_hub_model::sink_config::{EventBridgeConfig, VerifyWith};
 use streaming_hub_model::subscription::SinkConfig;
 use streaming_hub_model::tenant::TenantId;
 use tokio::time::Instant;

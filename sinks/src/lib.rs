@@ -79,6 +79,24 @@ pub struct Sinks {
     sqs: Sqs,
     eventbridge: EventBridge,
     rabbitmq: RabbitMq,
+    nowhere: Nowhere,
+}
+
+/// A log that its owner reads is no destination: nothing is sent there.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn attempt(&self, _: Attempt) -> SinkFuture<'_, Outcome> {
+        Box::pin(async { Outcome::not_attempted("a pull subscription has no destination") })
+    }
+
+    fn admit<'a>(
+        &'a self,
+        _: &'a TenantId,
+        _: &'a SinkConfig,
+    ) -> SinkFuture<'a, Result<(), NotAdmitted>> {
+        Box::pin(async { Ok(()) })
+    }
 }
 
 impl Sinks {
@@ -99,6 +117,7 @@ impl Sinks {
             eventbridge: EventBridge::new(aws, Arc::clone(&clock)),
             rabbitmq: RabbitMq::new(settings.rabbitmq, brokers, keys, Arc::clone(&clock))?,
             webhook: Webhook::new(settings.webhook, resolver, keyring, clock)?,
+            nowhere: Nowhere,
         })
     }
 
@@ -108,6 +127,7 @@ impl Sinks {
             SinkConfig::Sqs(_) => &self.sqs,
             SinkConfig::EventBridge(_) => &self.eventbridge,
             SinkConfig::RabbitMq(_) => &self.rabbitmq,
+            SinkConfig::Pull => &self.nowhere,
         }
     }
 }

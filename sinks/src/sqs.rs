@@ -14,9 +14,9 @@ use aws_sdk_sqs::config::{BehaviorVersion, Region, StalledStreamProtectionConfig
 use aws_sdk_sqs::types::{QueueAttributeName, SendMessageBatchRequestEntry};
 use aws_smithy_types::retry::RetryConfig;
 use streaming_hub_model::attempt::{Attempt, ErrorClass, Outcome};
-use streaming_hub_model::destination::{SqsConfig, VerifyWith};
 use streaming_hub_model::ports::Clock;
 use streaming_hub_model::sink::{NotAdmitted, Sink, SinkFuture};
+use streaming_hub_model::sink_config::{SqsConfig, VerifyWith};
 use streaming_hub_model::subscription::SinkConfig;
 use streaming_hub_model::tenant::TenantId;
 use tokio::time::Instant;

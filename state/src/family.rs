@@ -7,12 +7,16 @@
 //! by side. Numbers in keys are big-endian and unsigned, since scans rely on byte order.
 
 pub mod attempt_line;
+pub mod backlog;
 pub mod dead_letter;
 pub mod dedup;
 pub mod due;
 pub mod failure_span;
 pub mod idempotency;
 pub mod job;
+pub mod pull_cursor;
+pub mod pull_entry;
+pub mod pull_head;
 pub mod ready;
 pub mod subscription;
 pub mod tenant_subscription;
@@ -50,8 +54,16 @@ pub enum Family {
     DeadLetterCount = 9,
     /// [`attempt_line`]: the last attempts of each subscription.
     AttemptLine = 10,
+    /// [`backlog`]: how much waits for each subscription.
+    Backlog = 12,
     /// [`failure_span`]: since when a subscription's attempts fail.
     FailureSpan = 13,
+    /// [`pull_entry`]: entries of pull subscriptions, by subscription and `seq`.
+    PullEntry = 20,
+    /// [`pull_head`]: how far each pull subscription's log goes.
+    PullHead = 21,
+    /// [`pull_cursor`]: how far each pull subscription was read.
+    PullCursor = 22,
     /// [`idempotency`]: the registry's idempotency keys.
     Idempotency = 29,
 }
@@ -88,7 +100,11 @@ mod tests {
             (Family::DeadLetterListed, 8),
             (Family::DeadLetterCount, 9),
             (Family::AttemptLine, 10),
+            (Family::Backlog, 12),
             (Family::FailureSpan, 13),
+            (Family::PullEntry, 20),
+            (Family::PullHead, 21),
+            (Family::PullCursor, 22),
             (Family::Idempotency, 29),
         ];
         for (family, number) in pinned {

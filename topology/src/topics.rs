@@ -34,8 +34,14 @@ pub enum Topic {
     Instances,
     /// Which tenants are spread over all partitions, and since when.
     Salts,
+    /// Destinations whose breakers are open.
+    Destinations,
     /// What operators hold.
     Holds,
+    /// Entries of pull subscriptions, by subscription.
+    Pull,
+    /// How far pull subscriptions were read.
+    Cursors,
     /// Idempotency keys and the answers kept under them.
     Idempotency,
 }
@@ -139,7 +145,10 @@ impl Topic {
             Self::Subscriptions,
             Self::Instances,
             Self::Salts,
+            Self::Destinations,
             Self::Holds,
+            Self::Pull,
+            Self::Cursors,
             Self::Idempotency,
         ]
         .into_iter()
@@ -164,7 +173,10 @@ impl Topic {
             Self::Salts => 11,
             Self::Retry(tier) => 11 + usize::from(tier),
             Self::Failures => 24,
+            Self::Destinations => 25,
             Self::Holds => 26,
+            Self::Pull => 27,
+            Self::Cursors => 28,
             Self::Idempotency => 29,
         }
     }
@@ -180,12 +192,13 @@ impl Topic {
     pub fn kind(self) -> Kind {
         match self {
             Self::IngestRepartition | Self::SubscriptionChanges => Kind::Queue,
-            Self::Deliveries => Kind::SharedLog,
+            Self::Deliveries | Self::Pull => Kind::SharedLog,
             Self::Dedup
             | Self::Retry(_)
             | Self::Attempts
             | Self::DeadLetters
             | Self::Failures
+            | Self::Cursors
             | Self::Idempotency => Kind::Own,
             Self::Inbox
             | Self::Quarantine
@@ -193,6 +206,7 @@ impl Topic {
             | Self::Subscriptions
             | Self::Instances
             | Self::Salts
+            | Self::Destinations
             | Self::Holds => Kind::Published,
         }
     }
@@ -207,7 +221,11 @@ impl Topic {
     #[must_use]
     pub fn partitions(self, settings: &TopicSettings) -> i32 {
         match self {
-            Self::SubscriptionReplies | Self::Instances | Self::Salts | Self::Holds => 1,
+            Self::SubscriptionReplies
+            | Self::Instances
+            | Self::Salts
+            | Self::Destinations
+            | Self::Holds => 1,
             _ => settings.partitions,
         }
     }
@@ -228,7 +246,10 @@ impl Topic {
             | Self::Subscriptions
             | Self::Instances
             | Self::Salts
-            | Self::Holds => Cleanup::Compact,
+            | Self::Destinations
+            | Self::Holds
+            | Self::Pull
+            | Self::Cursors => Cleanup::Compact,
             Self::Dedup => Cleanup::Delete(settings.dedup_horizon_hours + DEDUP_OUTAGE_HOURS),
             Self::Inbox => Cleanup::Delete(settings.inbox_hours),
             Self::Quarantine => Cleanup::Delete(settings.quarantine_hours),
@@ -284,7 +305,10 @@ impl fmt::Display for Topic {
             Self::Subscriptions => "subscriptions",
             Self::Instances => "instances",
             Self::Salts => "salts",
+            Self::Destinations => "destinations",
             Self::Holds => "holds",
+            Self::Pull => "pull",
+            Self::Cursors => "cursors",
             Self::Idempotency => "idempotency",
         })
     }
@@ -311,11 +335,12 @@ mod tests {
     #[test]
     fn every_topic_has_a_number_and_a_name_of_its_own() {
         let mut numbers: Vec<_> = Topic::all().map(Topic::index).collect();
+        let count = numbers.len();
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), Topic::all().count());
+        assert_eq!(numbers.len(), count);
         let names: std::collections::HashSet<_> = Topic::all().map(|t| t.name("hub")).collect();
-        assert_eq!(names.len(), numbers.len());
+        assert_eq!(names.len(), count);
         assert!(names.contains("hub-retry-01") && names.contains("hub-retry-11"));
     }
 

@@ -4,7 +4,7 @@
 
 use secrecy::SecretString;
 use serde_json::Value;
-use streaming_hub_model::destination::{AwsCredentials, VerifyWith};
+use streaming_hub_model::sink_config::{AwsCredentials, VerifyWith};
 
 use super::Seal;
 use crate::fields::{At, Fault, Fields};

@@ -1,7 +1,7 @@
 //! A sink of the type `eventbridge` in a body.
 
 use serde_json::Value;
-use streaming_hub_model::destination::{EventBridgeConfig, VerifyWith};
+use streaming_hub_model::sink_config::{EventBridgeConfig, VerifyWith};
 use streaming_hub_model::subscription::SinkConfig;
 
 use super::Seal;

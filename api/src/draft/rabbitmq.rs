@@ -2,8 +2,8 @@
 
 use secrecy::SecretString;
 use serde_json::Value;
-use streaming_hub_model::destination::{RabbitMqConfig, VerifyWith};
 use streaming_hub_model::secret::Sealed;
+use streaming_hub_model::sink_config::{RabbitMqConfig, VerifyWith};
 use streaming_hub_model::subscription::SinkConfig;
 use url::Host;
 

@@ -1,7 +1,7 @@
 //! A sink of the type `sqs` in a body.
 
 use serde_json::Value;
-use streaming_hub_model::destination::{SqsConfig, VerifyWith};
+use streaming_hub_model::sink_config::{SqsConfig, VerifyWith};
 use streaming_hub_model::subscription::SinkConfig;
 use url::Url;
 

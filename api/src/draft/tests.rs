@@ -128,15 +128,29 @@ fn a_webhook_url_is_kept_in_its_canonical_spelling() {
     ];
     for (text, canonical) in table {
         let draft = parse(with("/sink/url", &json!(text))).ok();
-        let url = draft.map(|draft| match draft.sink {
-            SinkDraft::Webhook { url, .. } => url,
-            _ => panic!("no webhook"),
+        let url = draft.and_then(|draft| match draft.sink {
+            SinkDraft::Webhook { url, .. } => Some(url),
+            _ => None,
         });
         assert_eq!(url.as_deref(), canonical, "{text}");
     }
     let long = format!("https://example.com/{}", "ü".repeat(1000));
     let wrong = vec![("/sink/url".to_owned(), Fault::TooLong)];
     assert_eq!(parse(with("/sink/url", &json!(long))).err(), Some(wrong));
+}
+
+#[test]
+fn a_pull_sink_has_no_other_field_and_nothing_to_verify() {
+    let mut body = body();
+    body["sink"] = json!({"type": "pull"});
+    assert!(matches!(parse(body.clone()).unwrap().sink, SinkDraft::Pull));
+    body["verify"] = json!(true);
+    let wrong = vec![("/verify".to_owned(), Fault::NotAllowed)];
+    assert_eq!(parse(body.clone()).err(), Some(wrong));
+    body["verify"] = json!(false);
+    body["sink"]["url"] = json!("https://example.com/");
+    let wrong = vec![("/sink/url".to_owned(), Fault::UnknownField)];
+    assert_eq!(parse(body).err(), Some(wrong));
 }
 
 #[test]

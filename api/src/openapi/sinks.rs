@@ -10,18 +10,20 @@ use crate::draft::URL_BYTES_MAX;
 /// Every schema of a sink.
 pub(super) fn schemas() -> Named {
     vec![
-        ("NewSink", one_of(&["NewWebhook", "NewSqs", "NewEventBridge", "NewRabbitMq"])),
+        ("NewSink", one_of(&["NewWebhook", "NewSqs", "NewEventBridge", "NewRabbitMq", "Pull"])),
         ("NewWebhook", new_webhook()),
         ("NewSqs", new_sqs()),
         ("NewEventBridge", new_eventbridge()),
         ("NewRabbitMq", new_rabbitmq()),
         ("NewAwsCredentials", new_credentials()),
-        ("Sink", one_of(&["Webhook", "Sqs", "EventBridge", "RabbitMq"])),
+        ("Sink", one_of(&["Webhook", "Sqs", "EventBridge", "RabbitMq", "Pull"])),
         ("Webhook", object(&json!({"type": kind("webhook"), "url": url()}), &["type", "url"])),
         ("Sqs", sqs()),
         ("EventBridge", eventbridge()),
         ("RabbitMq", rabbitmq()),
         ("AwsCredentials", credentials()),
+        // A log that its owner reads has no settings.
+        ("Pull", closed(&json!({"type": kind("pull")}), &["type"])),
     ]
 }
 

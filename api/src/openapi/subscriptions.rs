@@ -107,6 +107,10 @@ fn subscription() -> Value {
         "sink": {"$ref": "#/components/schemas/Sink"},
         "verification_state": {"type": "string", "enum": ["pending", "active", "failed"]},
         "verification_failure": {"type": "string", "description": "Why the last probe failed."},
+        "pull": {
+            "$ref": "#/components/schemas/PullStanding",
+            "description": "How far a pull subscription was read; when it is read by its id.",
+        },
         "disabled_reason": {
             "type": "string", "enum": ["tenant", "operator", "gone", "failing"],
             "description": "Why it is not `enabled`.",

@@ -1,7 +1,7 @@
 //! A sink as its owner sees it: where events go and as whom, and no secret, sealed or not.
 
 use serde::Serialize;
-use streaming_hub_model::destination::{AwsCredentials, VerifyWith};
+use streaming_hub_model::sink_config::{AwsCredentials, VerifyWith};
 use streaming_hub_model::subscription::SinkConfig;
 
 /// A sink without its secrets. Read as the sink of a patch it changes nothing.
@@ -27,6 +27,7 @@ pub(crate) enum SinkView<'a> {
         verify_with: VerifyWith,
     },
     RabbitMq(Box<RabbitMqView<'a>>),
+    Pull,
 }
 
 /// The representation of an exchange.
@@ -58,6 +59,7 @@ pub(crate) enum CredentialsView<'a> {
 impl<'a> From<&'a SinkConfig> for SinkView<'a> {
     fn from(sink: &'a SinkConfig) -> Self {
         match sink {
+            SinkConfig::Pull => Self::Pull,
             SinkConfig::Webhook(webhook) => Self::Webhook { url: &webhook.url },
             SinkConfig::Sqs(sqs) => Self::Sqs {
                 queue_url: &sqs.queue_url,

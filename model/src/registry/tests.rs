@@ -36,6 +36,16 @@ fn a_new_subscription_is_pending_whatever_was_asked() {
 }
 
 #[test]
+fn a_pull_subscription_is_active_from_birth() {
+    let asked = Subscription { sink: SinkConfig::Pull, ..subscription() };
+    let asked = Action::Create { record: Box::new(asked) };
+    let (Some(Write::Put(record)), _) = step(None, change("acme", asked)) else {
+        panic!("nothing written")
+    };
+    assert_eq!(record.verification_state, VerificationState::Active);
+}
+
+#[test]
 fn an_id_is_used_once_and_the_limit_holds() {
     let create = || change("acme", Action::Create { record: Box::new(subscription()) });
     assert_eq!(step(Some(&subscription()), create()), refuse(Refusal::Exists));

@@ -24,7 +24,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls_platform_verifier::Verifier;
 use secrecy::ExposeSecret;
 use streaming_hub_model::attempt::{ErrorClass, Outcome};
-use streaming_hub_model::destination::RabbitMqConfig;
+use streaming_hub_model::sink_config::RabbitMqConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;

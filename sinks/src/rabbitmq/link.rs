@@ -10,7 +10,7 @@ use lapin::options::ConfirmSelectOptions;
 use lapin::{Channel, Connection};
 use secrecy::SecretString;
 use streaming_hub_model::attempt::Outcome;
-use streaming_hub_model::destination::RabbitMqConfig;
+use streaming_hub_model::sink_config::RabbitMqConfig;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 

@@ -4,8 +4,8 @@
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use streaming_hub_model::attempt::Attempt;
-use streaming_hub_model::destination::RabbitMqConfig;
 use streaming_hub_model::event::Event;
+use streaming_hub_model::sink_config::RabbitMqConfig;
 
 use crate::trace_context::{is_traceparent, is_tracestate};
 
@@ -85,8 +85,8 @@ fn put(headers: &mut FieldTable, name: String, value: String) {
 mod tests {
     use super::*;
     use crate::testing::attempt;
-    use streaming_hub_model::destination::VerifyWith;
     use streaming_hub_model::secret::Sealed;
+    use streaming_hub_model::sink_config::VerifyWith;
 
     fn rendered(template: &str, headers: &[(&str, &str)]) -> String {
         let config = RabbitMqConfig {

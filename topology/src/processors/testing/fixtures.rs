@@ -105,6 +105,20 @@ impl Counters {
     }
 }
 
+impl Counters {
+    /// What the gauge `streaming_hub_<name>` shows, all labels together.
+    pub(crate) fn gauge(&self, name: &str) -> i64 {
+        let name = format!("streaming_hub_{name}");
+        let families = self.registry.gather();
+        let metrics = families.iter().filter(|family| family.name() == name);
+        let sum: f64 =
+            metrics.flat_map(|f| f.get_metric()).map(|m| m.get_gauge().get_value()).sum();
+        #[expect(clippy::cast_possible_truncation, reason = "a small number")]
+        let sum = sum as i64;
+        sum
+    }
+}
+
 /// Randomness that repeats: all jitter is the same share of its step, no two ids are equal.
 #[derive(Debug, Default)]
 pub(crate) struct FixedEntropy {
