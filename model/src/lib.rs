@@ -21,6 +21,7 @@ pub mod idempotency;
 pub mod internal;
 pub mod job;
 pub mod json;
+pub mod packed;
 pub mod peer;
 pub mod ports;
 pub mod pull;

@@ -72,10 +72,12 @@ pub(crate) fn accepted(id: EventId, tenant: &str, arrival_ms: i64) -> Entry {
     }
 }
 
-/// Replaces the last header of this name.
-pub(crate) fn set(headers: &mut [Header], name: &str, value: &str) {
-    let found = headers.iter_mut().rfind(|(own, _)| own == name.as_bytes()).unwrap();
-    found.1 = Some(value.as_bytes().to_vec());
+/// Replaces the last header of this name, or the field of a packed one.
+pub(crate) fn set(headers: &mut Vec<Header>, name: &str, value: &str) {
+    match headers.iter_mut().rfind(|(own, _)| own == name.as_bytes()) {
+        Some(found) => found.1 = Some(value.as_bytes().to_vec()),
+        None => headers.push(header(name, value)),
+    }
 }
 
 /// Counters of their own.
