@@ -40,10 +40,8 @@ impl Aws {
     }
 
     fn queue(&self, name: &str, attributes: &Value) -> String {
-        let made = self.call(
-            "AmazonSQS.CreateQueue",
-            &json!({"QueueName": name, "Attributes": attributes}),
-        );
+        let made = self
+            .call("AmazonSQS.CreateQueue", &json!({"QueueName": name, "Attributes": attributes}));
         made["QueueUrl"].as_str().unwrap().to_owned()
     }
 
