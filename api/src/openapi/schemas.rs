@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{events, process, sinks, subscriptions};
+use super::{admin, events, process, sinks, subscriptions};
 use crate::problem::Code;
 
 /// What the document says of the API as a whole.
@@ -17,6 +17,7 @@ pub(crate) fn all() -> Map<String, Value> {
         shared(),
         sinks::schemas(),
         subscriptions::schemas(),
+        admin::schemas(),
         events::schemas(),
         process::schemas(),
     ];
