@@ -7,6 +7,7 @@
 //! by side. Numbers in keys are big-endian and unsigned, since scans rely on byte order.
 
 pub mod attempt_line;
+pub mod backlog;
 pub mod dead_letter;
 pub mod dedup;
 pub mod due;
@@ -53,6 +54,8 @@ pub enum Family {
     DeadLetterCount = 9,
     /// [`attempt_line`]: the last attempts of each subscription.
     AttemptLine = 10,
+    /// [`backlog`]: how much waits for each subscription.
+    Backlog = 12,
     /// [`failure_span`]: since when a subscription's attempts fail.
     FailureSpan = 13,
     /// [`pull_entry`]: entries of pull subscriptions, by subscription and `seq`.
@@ -97,6 +100,7 @@ mod tests {
             (Family::DeadLetterListed, 8),
             (Family::DeadLetterCount, 9),
             (Family::AttemptLine, 10),
+            (Family::Backlog, 12),
             (Family::FailureSpan, 13),
             (Family::PullEntry, 20),
             (Family::PullHead, 21),

@@ -34,6 +34,8 @@ pub enum Topic {
     Instances,
     /// Which tenants are spread over all partitions, and since when.
     Salts,
+    /// Destinations whose breakers are open.
+    Destinations,
     /// What operators hold.
     Holds,
     /// Entries of pull subscriptions, by subscription.
@@ -143,6 +145,7 @@ impl Topic {
             Self::Subscriptions,
             Self::Instances,
             Self::Salts,
+            Self::Destinations,
             Self::Holds,
             Self::Pull,
             Self::Cursors,
@@ -170,6 +173,7 @@ impl Topic {
             Self::Salts => 11,
             Self::Retry(tier) => 11 + usize::from(tier),
             Self::Failures => 24,
+            Self::Destinations => 25,
             Self::Holds => 26,
             Self::Pull => 27,
             Self::Cursors => 28,
@@ -202,6 +206,7 @@ impl Topic {
             | Self::Subscriptions
             | Self::Instances
             | Self::Salts
+            | Self::Destinations
             | Self::Holds => Kind::Published,
         }
     }
@@ -216,7 +221,11 @@ impl Topic {
     #[must_use]
     pub fn partitions(self, settings: &TopicSettings) -> i32 {
         match self {
-            Self::SubscriptionReplies | Self::Instances | Self::Salts | Self::Holds => 1,
+            Self::SubscriptionReplies
+            | Self::Instances
+            | Self::Salts
+            | Self::Destinations
+            | Self::Holds => 1,
             _ => settings.partitions,
         }
     }
@@ -237,6 +246,7 @@ impl Topic {
             | Self::Subscriptions
             | Self::Instances
             | Self::Salts
+            | Self::Destinations
             | Self::Holds
             | Self::Pull
             | Self::Cursors => Cleanup::Compact,
@@ -295,6 +305,7 @@ impl fmt::Display for Topic {
             Self::Subscriptions => "subscriptions",
             Self::Instances => "instances",
             Self::Salts => "salts",
+            Self::Destinations => "destinations",
             Self::Holds => "holds",
             Self::Pull => "pull",
             Self::Cursors => "cursors",
@@ -324,11 +335,12 @@ mod tests {
     #[test]
     fn every_topic_has_a_number_and_a_name_of_its_own() {
         let mut numbers: Vec<_> = Topic::all().map(Topic::index).collect();
+        let count = numbers.len();
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), Topic::all().count());
+        assert_eq!(numbers.len(), count);
         let names: std::collections::HashSet<_> = Topic::all().map(|t| t.name("hub")).collect();
-        assert_eq!(names.len(), numbers.len());
+        assert_eq!(names.len(), count);
         assert!(names.contains("hub-retry-01") && names.contains("hub-retry-11"));
     }
 
