@@ -118,7 +118,7 @@ async fn an_open_route_needs_no_token() {
 #[tokio::test]
 async fn what_is_not_in_the_table_is_a_problem() {
     let harness = Harness::new();
-    for path in ["/", "/v1", "/v2/subscriptions", "/v1/subscriptions/", "/admin/tasks"] {
+    for path in ["/", "/v1", "/v2/subscriptions", "/v1/subscriptions/", "/admin/none"] {
         harness.get(path).await.assert_problem(404, "unknown_path");
     }
     let table = [
@@ -169,4 +169,14 @@ async fn the_body_of_a_stranger_is_not_read() {
     let request = Request::post("/v1/subscriptions").header(CONTENT_TYPE, "application/json");
     let request = request.body(Body::from("x".repeat(1 << 20))).unwrap();
     harness.raw(request).await.assert_problem(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn a_path_that_names_nothing_is_not_found_and_never_the_frameworks_own_text() {
+    let harness = Harness::new();
+    for place in ["x/y", "-/0", "0/%F1%BC%BD%AC"] {
+        let path = format!("/admin/dlq/topic/{place}");
+        let answer = harness.call(Method::GET, &path, Some(OPERATOR), None).await;
+        answer.assert_problem(404, "not_found");
+    }
 }
