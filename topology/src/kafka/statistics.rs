@@ -1,6 +1,6 @@
-//! A chosen few of librdkafka's statistics as gauges: how far the brokers are, what waits for them,
-//! what timed out. Of stream threads' clients only, every 10 s; a process has one set of them, since
-//! the client hands statistics to contexts that know nothing else.
+//! A chosen few of librdkafka's statistics as gauges: how far the brokers are, what waits for
+//! them, what timed out. Of stream threads' clients only, every 10 s; a process has one set of
+//! them, since the client hands statistics to contexts that know nothing else.
 
 use std::sync::OnceLock;
 
