@@ -1,5 +1,5 @@
 //! The sinks of AWS against an emulator of SQS and EventBridge.
-#![allow(missing_docs, clippy::disallowed_methods, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::disallowed_methods, clippy::panic, clippy::unwrap_used)]
 
 mod support;
 

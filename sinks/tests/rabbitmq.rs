@@ -1,5 +1,5 @@
 //! The RabbitMQ sink against a real broker.
-#![allow(missing_docs, clippy::disallowed_methods, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::disallowed_methods, clippy::panic, clippy::unwrap_used)]
 
 mod support;
 
