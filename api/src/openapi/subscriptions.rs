@@ -26,6 +26,7 @@ pub(super) fn schemas() -> Named {
         ("SubscriptionPatch", patch()),
         ("Rotation", rotation()),
         ("Switch", switch()),
+        ("Rewrapped", rewrapped()),
         ("SubscriptionPage", page("Subscription")),
         ("OwnedSubscription", owned()),
         ("OwnedSubscriptionPage", page("OwnedSubscription")),
@@ -146,6 +147,7 @@ fn subscription() -> Value {
         "id": {"type": "string", "format": "uuid"},
         "sink": {"$ref": "#/components/schemas/Sink"},
         "verification_state": {"type": "string", "enum": ["pending", "active", "failed"]},
+        "delivery": delivery(),
         "verification_failure": {"type": "string", "description": "Why the last probe failed."},
         "pull": {
             "$ref": "#/components/schemas/PullStanding",
@@ -217,6 +219,22 @@ fn created() -> Value {
     })
 }
 
+/// What waits for a subscription; with a read of one only.
+fn delivery() -> Value {
+    let mut waiting = object(
+        &json!({
+            "backlog": {"type": "integer", "minimum": 0, "description": "Jobs that wait."},
+            "or_more": {"type": "boolean", "description": "Counting ended before they did."},
+            "oldest_waiting_at": {"type": ["string", "null"], "format": "date-time"},
+        }),
+        &["backlog", "oldest_waiting_at"],
+    );
+    waiting["type"] = json!(["object", "null"]);
+    waiting["description"] =
+        "With a read of one: what waits; `null` when its owner is away.".into();
+    waiting
+}
+
 fn patch() -> Value {
     let mut properties = settings();
     let mut sink = new_sink();
@@ -245,6 +263,17 @@ fn rotation() -> Value {
 
 fn switch() -> Value {
     closed(&json!({"enabled": {"type": "boolean"}}), &["enabled"])
+}
+
+fn rewrapped() -> Value {
+    let count = |about: &str| json!({"type": "integer", "minimum": 0, "description": about});
+    object(
+        &json!({
+            "rewrapped": count("Subscriptions whose secrets were sealed anew."),
+            "failed": count("Subscriptions with a secret that does not open; the log names them."),
+        }),
+        &["rewrapped", "failed"],
+    )
 }
 
 fn secret(about: &str) -> Value {
