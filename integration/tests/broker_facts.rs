@@ -169,8 +169,7 @@ fn leave(members: &[&BaseConsumer]) -> Result<()> {
 }
 
 #[test]
-fn a_position_is_a_time_out_while_a_transaction_pends_and_init_under_its_id_ends_that() -> Result<()>
-{
+fn a_position_is_a_time_out_while_a_transaction_pends_until_init_under_its_id() -> Result<()> {
     let (name, group) = ("facts-stable", "facts-stable");
     topic(name, 1)?;
     let owner = transactional("facts-stable")?;
