@@ -12,6 +12,7 @@ pub mod count;
 pub mod deliveries;
 pub mod floor;
 pub mod hook;
+pub mod inbox;
 pub mod latency;
 pub mod machine;
 pub mod options;

@@ -1,6 +1,7 @@
 //! Waiting: a condition, polled until it holds or its time is over. The one place that sleeps.
 #![expect(clippy::disallowed_methods, reason = "the clock and the pause of all waiting are here")]
 
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
@@ -32,6 +33,26 @@ pub fn until<T>(
     }
 }
 
+/// Runs something that may hang on a thread of its own, which is left behind if it does.
+///
+/// # Errors
+/// Its own; or that its time is over, or that it panicked.
+pub fn ends(
+    what: &str,
+    within: Duration,
+    work: impl FnOnce() -> Result<()> + Send + 'static,
+) -> Result<()> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    spawn(move || {
+        let _ = sender.send(work());
+    });
+    match receiver.recv_timeout(within) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => bail!("{what} hung for {} s", within.as_secs()),
+        Err(RecvTimeoutError::Disconnected) => bail!("{what} panicked"),
+    }
+}
+
 /// Runs a thread of the harness: receivers and their connections.
 pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) {
     std::thread::spawn(work);
@@ -59,6 +80,18 @@ mod tests {
         let error = until::<()>("luck", Duration::ZERO, || Ok(Err("none yet".into())));
         let text = error.unwrap_err().to_string();
         assert!(text.contains("luck") && text.contains("none yet"), "{text}");
+    }
+
+    #[test]
+    fn what_hangs_is_an_error_and_what_ends_is_its_result() {
+        let hangs = ends("it", Duration::from_millis(20), || {
+            loop {
+                std::thread::park();
+            }
+        });
+        assert!(hangs.unwrap_err().to_string().contains("it hung"));
+        assert!(ends("it", Duration::from_secs(20), || Ok(())).is_ok());
+        assert!(ends("it", Duration::from_secs(20), || bail!("no")).is_err());
     }
 
     #[test]

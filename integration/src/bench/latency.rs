@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::hook::Hook;
+use super::inbox::Inbox;
 use super::pace::Pace;
 use super::percentiles::Percentiles;
 use super::report::Report;
@@ -37,9 +38,11 @@ const LAST: Duration = Duration::from_secs(60);
 /// When facts are not written or do not arrive.
 pub fn run(stage: &mut Stage, hub: &mut Hub, report: &mut Report) -> Result<()> {
     say!("latency: {} facts to warm up", WARM_UP.facts);
-    measure(stage, hub, &WARM_UP)?;
+    let topic = format!("{}-inbox", hub.config().application());
+    let inbox = Inbox::watch(stage.broker.bootstrap(), &topic)?;
+    measure(stage, hub, &WARM_UP, &inbox)?;
     say!("latency: {} facts at {} a second", IDLE.facts, IDLE.per_second);
-    let idle = measure(stage, hub, &IDLE)?;
+    let (idle, _) = measure(stage, hub, &IDLE, &inbox)?;
     report.add_percentiles(
         &idle,
         &[
@@ -52,7 +55,15 @@ pub fn run(stage: &mut Stage, hub: &mut Hub, report: &mut Report) -> Result<()> 
         report.add("latency.two_commits_apart_p50_ms", what, 2.0 * commit, "ms");
     }
     say!("latency: {} facts at {} a second", STEADY.facts, STEADY.per_second);
-    let steady = measure(stage, hub, &STEADY)?;
+    let (steady, visible) = measure(stage, hub, &STEADY, &inbox)?;
+    report.add_percentiles(
+        &visible,
+        &[
+            ("latency.inbox_p50_ms", "produce to inbox, 200 a second, p50", 500),
+            ("latency.inbox_p99_ms", "produce to inbox, 200 a second, p99", 990),
+            ("latency.inbox_p999_ms", "produce to inbox, 200 a second, p99.9", 999),
+        ],
+    );
     report.add_percentiles(
         &steady,
         &[
@@ -68,7 +79,13 @@ pub fn run(stage: &mut Stage, hub: &mut Hub, report: &mut Report) -> Result<()> 
     Ok(())
 }
 
-fn measure(stage: &mut Stage, hub: &mut Hub, load: &Load) -> Result<Percentiles> {
+/// From producing to the webhook, and to the inbox.
+fn measure(
+    stage: &mut Stage,
+    hub: &mut Hub,
+    load: &Load,
+    inbox: &Inbox,
+) -> Result<(Percentiles, Percentiles)> {
     let writer = warm_writer(stage, hub)?;
     let facts = stage.unique_facts(load.facts);
     let before = stage.hook.count();
@@ -81,7 +98,11 @@ fn measure(stage: &mut Stage, hub: &mut Hub, load: &Load) -> Result<Percentiles>
     }
     writer.finish()?;
     let arrived = arrivals(&stage.hook, before, &facts, hub)?;
-    Ok(Percentiles::of(sent.iter().map(|(id, sent)| arrived[id].duration_since(*sent)).collect()))
+    let took = sent.iter().map(|(id, sent)| arrived[id].duration_since(*sent));
+    let seen = inbox.times(sent.keys())?;
+    // A record can be seen while the call that wrote it still returns.
+    let visible = sent.values().zip(seen).map(|(sent, seen)| seen.saturating_duration_since(*sent));
+    Ok((Percentiles::of(took.collect()), Percentiles::of(visible.collect())))
 }
 
 /// A producer that has written before: its first records wait half a second for its identity.

@@ -15,7 +15,9 @@ usage: bench [--NAME VALUE]...     or the environment variable of the same name 
   parts       which parts to run: floor,latency,deliveries,restart,throughput   (all)
   facts       facts of the throughput part                                      (200000)
   payload     bytes of a payload                                                (1024)
-  tenants     tenants, each with one subscription to all of its events          (50)
+  tenants     tenants                                                           (50)
+  matches     subscriptions of each tenant to all of its events, in throughput  (1)
+  instances   hubs that share the work of the throughput part                   (1)
   partitions  partitions of the source topic and of the internal topics         (4)
   duplicates  duplicates in a hundred facts                                     (2)
   deliveries  deliveries of the deliveries part                                 (20000)
@@ -36,8 +38,12 @@ pub struct Options {
     pub facts: usize,
     /// Bytes of a payload.
     pub payload_bytes: usize,
-    /// Tenants, each with one subscription.
+    /// Tenants.
     pub tenants: usize,
+    /// Subscriptions of each tenant to all of its events, in the throughput part.
+    pub matches: usize,
+    /// Hubs that share the work of the throughput part.
+    pub instances: usize,
     /// Partitions of the source topic and of the internal topics.
     pub partitions: i32,
     /// Duplicates in a hundred facts.
@@ -59,6 +65,8 @@ impl Default for Options {
             facts: 200_000,
             payload_bytes: 1024,
             tenants: 50,
+            matches: 1,
+            instances: 1,
             partitions: 4,
             duplicates_percent: 2,
             deliveries: 20_000,
@@ -78,11 +86,13 @@ impl Options {
         environment: impl Fn(&str) -> Option<String>,
         flags: impl IntoIterator<Item = String>,
     ) -> Result<Self> {
-        const NAMES: [&str; 10] = [
+        const NAMES: [&str; 12] = [
             "parts",
             "facts",
             "payload",
             "tenants",
+            "matches",
+            "instances",
             "partitions",
             "duplicates",
             "deliveries",
@@ -106,6 +116,8 @@ impl Options {
             "facts" => self.facts = value.parse().with_context(failed)?,
             "payload" => self.payload_bytes = value.parse().with_context(failed)?,
             "tenants" => self.tenants = value.parse().with_context(failed)?,
+            "matches" => self.matches = value.parse().with_context(failed)?,
+            "instances" => self.instances = value.parse().with_context(failed)?,
             "deliveries" => self.deliveries = value.parse().with_context(failed)?,
             _ => self.restarts = value.parse().with_context(failed)?,
         }
@@ -125,6 +137,8 @@ impl Options {
             "facts": self.facts,
             "payload_bytes": self.payload_bytes,
             "tenants": self.tenants,
+            "matches": self.matches,
+            "instances": self.instances,
             "partitions": self.partitions,
             "duplicates_percent": self.duplicates_percent,
             "deliveries": self.deliveries,

@@ -76,15 +76,16 @@ impl Stage {
         Ok(config.set("instance_id", instance).set("roles", roles))
     }
 
-    /// Subscribes each tenant to all of its events, through the API of this hub.
+    /// Subscribes each tenant so many times to all of its events, through the API of this hub.
     ///
     /// # Errors
     /// When one of them does not become active.
-    pub fn subscribe(&self, hub: &Hub) -> Result<()> {
-        say!("creating {} subscriptions", self.tenants.len());
-        for tenant in &self.tenants {
+    pub fn subscribe(&self, hub: &Hub, times: usize) -> Result<()> {
+        say!("creating {} subscriptions", self.tenants.len() * times);
+        let each = self.tenants.iter().flat_map(|tenant| (0..times).map(move |n| (tenant, n)));
+        for (tenant, number) in each {
             let api = hub.api(tenant);
-            let wanted = Wanted::all(tenant, "all").in_flight(IN_FLIGHT);
+            let wanted = Wanted::all(tenant, &format!("all-{number}")).in_flight(IN_FLIGHT);
             let (id, _) = api.create(&wanted, &self.hook.url(&format!("/{tenant}")))?;
             let state = &api.verify(&id)?["verification_state"];
             ensure!(state == "active", "the subscription of {tenant} is {state}");

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::copy::{self, Pass};
 use super::count;
 use super::deliveries::{as_f64, mib};
+use super::options::Options;
 use super::report::Report;
 use super::stage::{self, READY, Stage};
 use crate::hub::Hub;
@@ -33,10 +34,11 @@ struct Moment {
 ///
 /// # Errors
 /// When the hub does not take in what it should.
-pub fn run(stage: &mut Stage, facts: usize, report: &mut Report) -> Result<()> {
+pub fn run(stage: &mut Stage, options: &Options, report: &mut Report) -> Result<()> {
+    let facts = options.facts;
     let mut setup = Hub::start(stage.config("setup", &["registry", "api"])?)?;
     setup.wait_ready(READY)?;
-    stage.subscribe(&setup)?;
+    stage.subscribe(&setup, options.matches)?;
     setup.terminate(READY)?;
 
     say!("throughput: writing {facts} facts");
@@ -48,15 +50,19 @@ pub fn run(stage: &mut Stage, facts: usize, report: &mut Report) -> Result<()> {
     let copied = copies(stage, facts)?;
 
     say!("throughput: the hub, {} events in {facts} facts", events.len());
-    let roles = ["ingest", "match", "registry", "api"];
     let started = wait::instant();
-    let mut hub = Hub::start(stage.config("a", &roles)?)?;
-    let progress = progress(&mut hub, facts as u64);
-    let (first, last) = progress.with_context(|| hub.log_tail())?;
-    let (_, peak) = hub.rss_bytes()?;
-    let application = hub.config().application();
-    hub.terminate(READY)?;
-    counted(stage, &application, events.len())?;
+    let mut hubs = start(stage, options.instances)?;
+    let progress = progress(&mut hubs, facts as u64);
+    let (first, last) = progress.with_context(|| hubs[0].log_tail())?;
+    let mut peak = 0;
+    for hub in &hubs {
+        peak = peak.max(hub.rss_bytes()?.1);
+    }
+    let application = hubs[0].config().application();
+    for hub in &mut hubs {
+        hub.terminate(READY)?;
+    }
+    counted(stage, &application, (events.len(), options.matches))?;
 
     let rate = rate(first, last);
     let millions = as_f64(facts) / 1e6;
@@ -68,14 +74,22 @@ pub fn run(stage: &mut Stage, facts: usize, report: &mut Report) -> Result<()> {
     add("throughput.rate", "facts a second through to inbox and jobs", rate, "/s");
     add("throughput.rate_with_start", "the same, the hub's start included", whole, "/s");
     add("throughput.payload_mb", "payload", megabytes, "MB/s");
-    add("throughput.cpu_per_million_s", "CPU of the hub for a million facts", hub_cpu, "s");
+    add("throughput.cpu_per_million_s", "CPU of all hubs for a million facts", hub_cpu, "s");
     add("throughput.cpu_start_s", "of all of it before the first event", first.cpu_seconds, "s");
-    add("throughput.peak_mib", "peak memory of the hub", mib(peak), "MiB");
+    add("throughput.peak_mib", "peak memory of a hub", mib(peak), "MiB");
     add("throughput.copy_rate", "bare copy loop: records a second", copy_rate, "/s");
     add("throughput.copy_cpu_per_million_s", "bare copy loop: CPU for a million", copy_cpu, "s");
     add("throughput.rate_ratio", "hub's rate / copy loop's", rate / copy_rate, "");
     add("throughput.cpu_ratio", "hub's CPU / copy loop's", hub_cpu / copy_cpu, "");
     Ok(())
+}
+
+/// So many hubs, each with all roles but delivery.
+fn start(stage: &Stage, instances: usize) -> Result<Vec<Hub>> {
+    ensure!(instances > 0, "instances: at least one");
+    let roles = ["ingest", "match", "registry", "api"];
+    let names = (1..=instances).map(|number| format!("hub-{number}"));
+    names.map(|name| Hub::start(stage.config(&name, &roles)?)).collect()
 }
 
 /// The copy loop twice, the second time with everything warm, as the hub finds it.
@@ -89,19 +103,23 @@ fn copies(stage: &Stage, facts: usize) -> Result<Pass> {
     pass("bench-copy-2")
 }
 
-/// Waits until the hub has taken in all facts: the first moment at which some are, and the last.
-fn progress(hub: &mut Hub, facts: u64) -> Result<(Moment, Moment)> {
+/// Waits until the hubs have taken in all facts: the first moment at which some are, and the last.
+fn progress(hubs: &mut [Hub], facts: u64) -> Result<(Moment, Moment)> {
     let mut first = None;
     let last = wait::until("all facts to be taken in", ALL, || {
-        stage::runs(hub)?;
-        let Ok(metrics) = hub.metrics() else { return Ok(Err("no metrics yet".to_owned())) };
-        let count = |name| metrics.count(name);
-        let taken = count("streaming_hub_inbox_events_total");
-        let done = taken + count("streaming_hub_duplicates_total");
-        let moment = Moment { at: wait::instant(), facts: done, cpu_seconds: hub.cpu_seconds()? };
-        if done > 0 {
+        let mut moment = Moment { at: wait::instant(), facts: 0, cpu_seconds: 0.0 };
+        for hub in hubs.iter_mut() {
+            stage::runs(hub)?;
+            let Ok(metrics) = hub.metrics() else { return Ok(Err("no metrics yet".to_owned())) };
+            let count = |name| metrics.count(name);
+            moment.facts += count("streaming_hub_inbox_events_total");
+            moment.facts += count("streaming_hub_duplicates_total");
+            moment.cpu_seconds += hub.cpu_seconds()?;
+        }
+        if moment.facts > 0 {
             first.get_or_insert(moment);
         }
+        let done = moment.facts;
         Ok(if done == facts { Ok(moment) } else { Err(format!("{done} of {facts}")) })
     })?;
     Ok((first.unwrap_or(last), last))
@@ -112,13 +130,13 @@ fn rate(first: Moment, last: Moment) -> f64 {
     (last.facts - first.facts) as f64 / last.at.duration_since(first.at).as_secs_f64()
 }
 
-/// Whether every event lies in the inbox once, with one job.
-fn counted(stage: &Stage, application: &str, events: usize) -> Result<()> {
+/// Whether every event lies in the inbox once, with a job for each match.
+fn counted(stage: &Stage, application: &str, (events, matches): (usize, usize)) -> Result<()> {
     let bootstrap = stage.broker.bootstrap();
     let internal = Internal::new(bootstrap, application)?;
-    for topic in ["inbox", "deliveries"] {
+    for (topic, wanted) in [("inbox", events), ("deliveries", events * matches)] {
         let found = count::committed(bootstrap, &internal.name(topic))?;
-        ensure!(found == events, "{topic} holds {found} records, not {events}");
+        ensure!(found == wanted, "{topic} holds {found} records, not {wanted}");
     }
     Ok(())
 }

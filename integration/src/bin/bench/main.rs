@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     if options.wants(&["throughput"]) {
         say!("starting a broker");
         let mut stage = Stage::new(Broker::start()?, &options, options.tenants)?;
-        throughput::run(&mut stage, options.facts, &mut report)?;
+        throughput::run(&mut stage, &options, &mut report)?;
     }
     finish(&options, &report)
 }
@@ -45,7 +45,7 @@ fn small(options: &Options, report: &mut Report) -> Result<()> {
     let roles = ["ingest", "match", "delivery", "registry", "api"];
     let mut hub = Hub::start(stage.config("a", &roles)?)?;
     hub.wait_ready(READY)?;
-    stage.subscribe(&hub)?;
+    stage.subscribe(&hub, 1)?;
     let measured = hub_parts(options, &mut stage, &mut hub, report);
     measured.with_context(|| hub.log_tail())
 }
