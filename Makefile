@@ -51,7 +51,7 @@ deny: ## licences, sources and known vulnerabilities of the dependencies
 demo: build ## facts on a real broker arrive as signed webhooks (DEMO_HOLD=1 keeps it running)
 	$(BIN)/demo
 
-bench: build ## latency, throughput and memory, printed
+bench: build ## latency, throughput and memory, printed (DELIVERY=1: of the delivery engine)
 	$(BIN)/bench
 
 sim: build ## the simulation: SEEDS=n runs from SEED=n on, STEPS=n each

@@ -99,8 +99,8 @@ fn declared(text: &str, into: &mut BTreeMap<String, Metric>) {
     for (at, _) in code.match_indices("m.") {
         let Some((method, arguments)) = code[at + 2..].split_once('(') else { continue };
         let kind = match method {
-            "counter" | "counters" => "counter",
-            "gauge" | "gauges" => "gauge",
+            "counter" | "counters" | "counters_by" => "counter",
+            "gauge" | "gauges" | "gauges_by" => "gauge",
             "latency" | "histogram" | "histograms" => "histogram",
             _ => continue,
         };
@@ -177,7 +177,8 @@ fn the_reference_of_metrics_is_what_the_code_declares() {
 fn declarations_are_read_in_each_of_their_forms() {
     let text = "x: m.counters(\n \"a_total\",\n \"Some \\\n   help\",\n \"label\",\n)?,\n\
                 y: m.gauge(\"b\", \"B\")?, IntGauge::new(\n \"streaming_hub_c\",\n \"C\",\n)?;\n\
-                IntCounterVec::new(Opts::new(\"streaming_hub_d_total\", \"D\"), &[\"l\", \"k\"],)?";
+                IntCounterVec::new(Opts::new(\"streaming_hub_d_total\", \"D\"), &[\"l\", \"k\"],)? \
+                z: m.gauges_by(\"e_count\", \"E\", &[\"l\", \"k\"])?";
     let mut found = BTreeMap::new();
     declared(text, &mut found);
     let shown: Vec<_> =
@@ -189,6 +190,7 @@ fn declarations_are_read_in_each_of_their_forms() {
             ("streaming_hub_b", "gauge", String::new()),
             ("streaming_hub_c", "gauge", String::new()),
             ("streaming_hub_d_total", "counter", "l,k".to_owned()),
+            ("streaming_hub_e_count", "gauge", "l,k".to_owned()),
         ]
     );
     assert_eq!(found["streaming_hub_a_total"].help, "Some help");

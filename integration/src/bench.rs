@@ -10,6 +10,7 @@
 pub mod copy;
 pub mod count;
 pub mod deliveries;
+pub mod delivery;
 pub mod floor;
 pub mod hook;
 pub mod inbox;

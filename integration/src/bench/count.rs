@@ -49,6 +49,23 @@ pub fn partitions(bootstrap: &str, topic: &str) -> Result<Vec<i32>> {
     Ok(found.partitions().iter().map(MetadataPartition::id).collect())
 }
 
+/// How many offsets are taken in all topics whose names begin so: records, and markers of
+/// transactions.
+///
+/// # Errors
+/// When they cannot be asked for.
+pub fn offsets(bootstrap: &str, prefix: &str) -> Result<i64> {
+    let reader = reader(bootstrap)?;
+    let metadata = reader.fetch_metadata(None, ANSWER)?;
+    let mut sum = 0;
+    for topic in metadata.topics().iter().filter(|topic| topic.name().starts_with(prefix)) {
+        for partition in topic.partitions() {
+            sum += reader.fetch_watermarks(topic.name(), partition.id(), ANSWER)?.1;
+        }
+    }
+    Ok(sum)
+}
+
 fn reader(bootstrap: &str) -> Result<BaseConsumer> {
     let config = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)

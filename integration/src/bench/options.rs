@@ -12,7 +12,9 @@ use crate::options;
 pub const USAGE: &str = "\
 usage: bench [--NAME VALUE]...     or the environment variable of the same name in capitals
 
-  parts       which parts to run: floor,latency,deliveries,restart,throughput   (all)
+  parts       which parts to run: floor,latency,deliveries,restart,throughput   (these),
+              delivery
+  delivery    1: only the part delivery
   facts       facts of the throughput part                                      (200000)
   payload     bytes of a payload                                                (1024)
   tenants     tenants                                                           (50)
@@ -21,18 +23,21 @@ usage: bench [--NAME VALUE]...     or the environment variable of the same name 
   partitions  partitions of the source topic and of the internal topics         (4)
   duplicates  duplicates in a hundred facts                                     (2)
   deliveries  deliveries of the deliveries part                                 (20000)
+  jobs        jobs of the delivery part's backlogs                              (200000)
   restarts    kills of the restart part                                         (5)
   seed        of the facts                                                      (1)
   bench_json  file to write the results to
 ";
 
-/// The parts, in the order in which they run.
+/// The part that runs when it is named: it takes minutes, on brokers of its own.
+pub const DELIVERY: &str = "delivery";
+/// The other parts, in the order in which they run.
 pub const PARTS: [&str; 5] = ["floor", "latency", "deliveries", "restart", "throughput"];
 
 /// What to measure with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Names out of [`PARTS`].
+    /// Names out of [`PARTS`], or [`DELIVERY`].
     pub parts: BTreeSet<String>,
     /// Facts of the throughput part.
     pub facts: usize,
@@ -50,6 +55,8 @@ pub struct Options {
     pub duplicates_percent: u64,
     /// Deliveries of the deliveries part.
     pub deliveries: usize,
+    /// Jobs of the delivery part's backlogs.
+    pub jobs: usize,
     /// Kills of the restart part.
     pub restarts: usize,
     /// Seed of the facts.
@@ -70,6 +77,7 @@ impl Default for Options {
             partitions: 4,
             duplicates_percent: 2,
             deliveries: 20_000,
+            jobs: 200_000,
             restarts: 5,
             seed: 1,
             json: None,
@@ -88,6 +96,8 @@ impl Options {
     ) -> Result<Self> {
         const NAMES: [&str; 12] = [
             "parts",
+            "delivery",
+            "jobs",
             "facts",
             "payload",
             "tenants",
@@ -109,6 +119,9 @@ impl Options {
         let failed = || format!("{name}: {value:?} is not understood");
         match name {
             "parts" => self.parts = parts(value)?,
+            "delivery" if matches!(value, "" | "0") => {}
+            "delivery" => self.parts = [DELIVERY.to_owned()].into(),
+            "jobs" => self.jobs = value.parse().with_context(failed)?,
             "bench_json" => self.json = Some(value).filter(|v| !v.is_empty()).map(PathBuf::from),
             "seed" => self.seed = value.parse().with_context(failed)?,
             "duplicates" => self.duplicates_percent = value.parse().with_context(failed)?,
@@ -142,6 +155,7 @@ impl Options {
             "partitions": self.partitions,
             "duplicates_percent": self.duplicates_percent,
             "deliveries": self.deliveries,
+            "jobs": self.jobs,
             "restarts": self.restarts,
             "seed": self.seed,
         })
@@ -150,7 +164,7 @@ impl Options {
 
 fn parts(value: &str) -> Result<BTreeSet<String>> {
     let parts = value.split(',').map(str::trim).map(|part| {
-        if !PARTS.contains(&part) {
+        if part != DELIVERY && !PARTS.contains(&part) {
             bail!("there is no part {part:?}\n\n{USAGE}");
         }
         Ok(part.to_owned())
@@ -176,6 +190,14 @@ mod tests {
         let options = read(&environment, &["--facts", "8"]).unwrap();
         assert_eq!((options.facts, options.seed, options.tenants), (8, 3, 50));
         assert!(options.wants(&["restart"]) && !options.wants(&["latency", "deliveries"]));
+    }
+
+    #[test]
+    fn the_delivery_part_runs_alone_and_only_when_it_is_named() {
+        assert!(!read(&[], &[]).unwrap().wants(&[DELIVERY]));
+        assert!(!read(&[("DELIVERY", "0")], &[]).unwrap().wants(&[DELIVERY]));
+        let options = read(&[("DELIVERY", "1"), ("JOBS", "9")], &[]).unwrap();
+        assert!(options.wants(&[DELIVERY]) && !options.wants(&PARTS) && options.jobs == 9);
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub struct Stage {
     pub hook: Hook,
     /// The tenants.
     pub tenants: Vec<String>,
-    shape: Shape,
+    /// What its facts are like.
+    pub shape: Shape,
     generator: Generator,
     /// The broker.
     pub broker: Broker,
@@ -110,11 +111,19 @@ impl Stage {
     ///
     /// # Errors
     /// When one of them is not written.
-    pub fn preload(&mut self, count: usize, mut each: impl FnMut(&Fact)) -> Result<()> {
+    pub fn preload(&mut self, count: usize, each: impl FnMut(&Fact)) -> Result<()> {
+        self.load(count, &self.shape.clone(), each)
+    }
+
+    /// Writes so many facts of another shape, some at a time, and tells each of them.
+    ///
+    /// # Errors
+    /// When one of them is not written.
+    pub fn load(&mut self, count: usize, shape: &Shape, mut each: impl FnMut(&Fact)) -> Result<()> {
         let writer = Writer::bulk(self.broker.bootstrap())?;
         let mut left = count;
         while left > 0 {
-            let facts = self.facts(left.min(BATCH));
+            let facts = self.generator.facts(left.min(BATCH), shape);
             for fact in &facts {
                 writer.send(fact)?;
                 each(fact);

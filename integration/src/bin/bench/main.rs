@@ -5,10 +5,12 @@
 use std::io::Write as _;
 
 use anyhow::{Context as _, Result};
-use streaming_hub_integration::bench::options::Options;
+use streaming_hub_integration::bench::options::{DELIVERY, Options};
 use streaming_hub_integration::bench::report::Report;
 use streaming_hub_integration::bench::stage::{READY, Stage};
-use streaming_hub_integration::bench::{deliveries, floor, latency, machine, restart, throughput};
+use streaming_hub_integration::bench::{
+    deliveries, delivery, floor, latency, machine, restart, throughput,
+};
 use streaming_hub_integration::broker::Broker;
 use streaming_hub_integration::hub::Hub;
 use streaming_hub_integration::say;
@@ -27,6 +29,9 @@ fn main() -> Result<()> {
         say!("starting a broker");
         let mut stage = Stage::new(Broker::start()?, &options, options.tenants)?;
         throughput::run(&mut stage, &options, &mut report)?;
+    }
+    if options.wants(&[DELIVERY]) {
+        delivery::run(&options, &mut report)?;
     }
     finish(&options, &report)
 }

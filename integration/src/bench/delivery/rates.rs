@@ -1,0 +1,91 @@
+//! Deliveries a second of a backlog that was made before, by an instance that only delivers: what
+//! it costs is not mixed with what ingest and match cost, which is shown beside it.
+
+use anyhow::{Context as _, Result};
+
+use super::{HOSTS, LONG, ground, made, shape, subscribe_all};
+use crate::api::Wanted;
+use crate::bench::deliveries::{as_f64, mib};
+use crate::bench::hook::{Arrival, Manner};
+use crate::bench::options::Options;
+use crate::bench::report::Report;
+use crate::bench::stage::{self, READY, Stage};
+use crate::hub::Hub;
+use crate::{say, wait};
+
+/// A pass: how destinations answer, and how many attempts each subscription allows.
+struct Pass {
+    answers_ms: u64,
+    in_flight: u16,
+    /// Names of rate, CPU and memory in the report.
+    names: [&'static str; 3],
+}
+
+const PASSES: [Pass; 2] = [
+    Pass {
+        answers_ms: 0,
+        in_flight: 16,
+        names: ["delivery.rate", "delivery.cpu_per_100k_s", "delivery.peak_mib"],
+    },
+    Pass {
+        answers_ms: 200,
+        in_flight: 4,
+        names: ["delivery_200ms.rate", "delivery_200ms.cpu_per_100k_s", "delivery_200ms.peak_mib"],
+    },
+];
+
+/// Measures all passes.
+pub(super) fn run(options: &Options, report: &mut Report) -> Result<()> {
+    PASSES.iter().try_for_each(|one| pass(one, options, report))
+}
+
+fn pass(pass: &Pass, options: &Options, report: &mut Report) -> Result<()> {
+    let jobs = options.deliveries;
+    say!("delivery: {jobs} jobs, answers after {} ms", pass.answers_ms);
+    let mut stage = ground(options, HOSTS.into())?;
+    stage.hook.behave(Manner::After(pass.answers_ms));
+    let mut maker = Hub::start(stage.config("a", &["ingest", "match", "registry", "api"])?)?;
+    maker.wait_ready(READY)?;
+    subscribe_all(&stage, &maker, |tenant| Wanted::all(tenant, "all").in_flight(pass.in_flight))?;
+    let cpu = maker.cpu_seconds()?;
+    let shape = shape(&stage, &stage.tenants);
+    stage.load(jobs, &shape, |_| {})?;
+    made(&mut maker, jobs)?;
+    let made_cpu = maker.cpu_seconds()? - cpu;
+
+    let mut hub = Hub::start(stage.config("b", &["delivery", "api"])?)?;
+    let cpu = delivered(&stage, &mut hub, jobs).with_context(|| hub.log_tail())?;
+    let (_, peak) = hub.rss_bytes()?;
+    let per_100k = 1e5 / as_f64(jobs);
+    let rate = per_second(&stage.hook.since(0));
+    let [rate_name, cpu_name, peak_name] = pass.names;
+    report.add(rate_name, "deliveries a second, 64 tenants, first to last", rate, "/s");
+    let what = "CPU of the delivering instance for 100,000";
+    report.add(cpu_name, what, cpu * per_100k, "s");
+    if pass.answers_ms == 0 {
+        let what = "CPU of ingest and match for the same";
+        report.add("delivery.made_cpu_per_100k_s", what, made_cpu * per_100k, "s");
+    }
+    report.add(peak_name, "peak memory of the delivering instance", mib(peak), "MiB");
+    Ok(())
+}
+
+/// Waits for all deliveries: the processor time from the first of them to the last, seconds.
+fn delivered(stage: &Stage, hub: &mut Hub, jobs: usize) -> Result<f64> {
+    let mut first = None;
+    let last = wait::until("all deliveries", LONG, || {
+        stage::runs(hub)?;
+        let count = stage.hook.count();
+        let cpu = hub.cpu_seconds()?;
+        if count > 0 {
+            first.get_or_insert(cpu);
+        }
+        Ok(if count >= jobs { Ok(cpu) } else { Err(format!("{count} of {jobs}")) })
+    })?;
+    Ok(last - first.unwrap_or(last))
+}
+
+fn per_second(arrivals: &[Arrival]) -> f64 {
+    let (Some(first), Some(last)) = (arrivals.first(), arrivals.last()) else { return f64::NAN };
+    as_f64(arrivals.len() - 1) / last.at.duration_since(first.at).as_secs_f64()
+}
