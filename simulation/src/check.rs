@@ -4,6 +4,7 @@
 
 pub mod ended;
 pub mod ledger;
+pub mod pull;
 pub mod transaction;
 
 use std::fmt;
@@ -21,6 +22,8 @@ pub enum Invariant {
     I4,
     /// No due job waits without a reason.
     I5,
+    /// A pull log only grows, and so does its cursor.
+    I6,
     /// A record is never lost between topics.
     I7,
     /// Nothing of one tenant serves another.

@@ -50,11 +50,15 @@ pub enum Defect {
     SaltedAtOnce,
     /// Jobs are another tenant's.
     WrongTenant,
+    /// A pull task's transactions carry no positions: who lost the partition moves cursors.
+    CursorUnfenced,
+    /// Reads of a pull subscription are answered before their transaction commits.
+    AnsweredEarly,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::ApplyBeforeCommit,
         Self::CommitAssumed,
         Self::UnknownTakenForAborted,
@@ -77,6 +81,8 @@ impl Defect {
         Self::AgelessCheckpoint,
         Self::SaltedAtOnce,
         Self::WrongTenant,
+        Self::CursorUnfenced,
+        Self::AnsweredEarly,
     ];
 
     /// What the cluster does under it.

@@ -9,6 +9,8 @@ use streaming_hub_model::headers::{HeaderRef, Headers};
 use streaming_hub_model::id::{EventId, JobId, SubscriptionId};
 use streaming_hub_model::internal::{self, Accepted};
 use streaming_hub_model::job::JobFacts;
+use streaming_hub_model::pull::retention::Cursor;
+use streaming_hub_model::pull::{self, Ask};
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_topology::topics::Topic;
 use uuid::Uuid;
@@ -134,6 +136,65 @@ pub struct Row {
     pub row: Option<Subscription>,
 }
 
+/// What a record of the pull log says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Marked {
+    /// An entry.
+    Put {
+        /// Its offset.
+        offset: i64,
+        /// Tenant and event.
+        event: EventKey,
+    },
+    /// An entry is gone.
+    End {
+        /// Its `seq`.
+        seq: u64,
+    },
+}
+
+/// A record of the pull log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryRecord {
+    /// Whose log.
+    pub subscription: SubscriptionId,
+    /// What it says.
+    pub marked: Marked,
+}
+
+/// A record of the cursors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CursorRecord {
+    /// Whose.
+    pub subscription: SubscriptionId,
+    /// `None` is a tombstone.
+    pub cursor: Option<u64>,
+}
+
+/// A read of a pull subscription, and what was committed when it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// Of which.
+    pub subscription: SubscriptionId,
+    /// What for.
+    pub ask: Ask,
+    /// The committed cursor.
+    pub cursor: u64,
+    /// How often the log had ended.
+    pub ends: u32,
+}
+
+/// An answered read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// The read.
+    pub asked: Asked,
+    /// Where the cursor stands, as it was told.
+    pub cursor: u64,
+    /// The page: `seq` and event.
+    pub entries: Vec<(u64, EventId)>,
+}
+
 /// A call of a destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
@@ -168,6 +229,10 @@ pub enum Line {
     Row(Row),
     /// Of the replies.
     Reply(Reply),
+    /// Of the pull log.
+    Entry(EntryRecord),
+    /// Of the cursors.
+    Cursor(CursorRecord),
 }
 
 /// Where a record lies and when it was committed.
@@ -202,13 +267,19 @@ pub struct History {
     pub rows: Vec<Row>,
     /// The replies.
     pub replies: Vec<Reply>,
+    /// The pull log.
+    pub entries: Vec<EntryRecord>,
+    /// The cursors.
+    pub cursors: Vec<CursorRecord>,
+    /// Pages of pull subscriptions with entries.
+    pub pages: usize,
 }
 
 impl History {
     /// How many records there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        let jobs = self.jobs.len() + self.attempts.len();
+        let jobs = self.jobs.len() + self.attempts.len() + self.entries.len() + self.cursors.len();
         self.verdicts.len() + self.inbox.len() + jobs + self.rows.len() + self.replies.len()
     }
 
@@ -227,6 +298,8 @@ impl History {
             Line::Attempted(attempted) => self.attempts.push(attempted),
             Line::Row(row) => self.rows.push(row),
             Line::Reply(reply) => self.replies.push(reply),
+            Line::Entry(entry) => self.entries.push(entry),
+            Line::Cursor(cursor) => self.cursors.push(cursor),
         }
     }
 }
@@ -255,14 +328,14 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         Topic::Attempts => attempted(parts),
         Topic::Subscriptions => row(at, parts),
         Topic::SubscriptionReplies => serde_json::from_slice(parts.value?).ok().map(Line::Reply),
+        Topic::Pull => entry(at, parts),
+        Topic::Cursors => cursor(parts),
         Topic::Dedup
         | Topic::Failures
         | Topic::SubscriptionChanges
         | Topic::Instances
         | Topic::Salts
         | Topic::Destinations
-        | Topic::Pull
-        | Topic::Cursors
         | Topic::Holds
         | Topic::Idempotency => None,
     }
@@ -304,6 +377,28 @@ fn job(at: At, place: Place, parts: &Parts<'_>) -> Option<Line> {
         }
     };
     Some(Line::Job(JobRecord { place, partition: at.partition, offset: at.offset, job, put }))
+}
+
+fn entry(at: At, parts: &Parts<'_>) -> Option<Line> {
+    let headers = Headers::new(parts.headers);
+    let subscription = pull::subscription(headers).ok()?;
+    let marked = if parts.value.is_some() {
+        let event = Accepted::read(headers).ok()?;
+        Marked::Put { offset: at.offset, event: (event.tenant.to_owned(), event.id) }
+    } else {
+        Marked::End { seq: internal::number(headers, internal::SEQ).ok()? }
+    };
+    Some(Line::Entry(EntryRecord { subscription, marked }))
+}
+
+fn cursor(parts: &Parts<'_>) -> Option<Line> {
+    let subscription = SubscriptionId::parse(std::str::from_utf8(parts.key?).ok()?).ok()?;
+    let read = |value| serde_json::from_slice::<Cursor>(value).ok();
+    let cursor = match parts.value {
+        Some(value) => Some(read(value)?.cursor),
+        None => None,
+    };
+    Some(Line::Cursor(CursorRecord { subscription, cursor }))
 }
 
 #[derive(serde::Deserialize)]

@@ -14,6 +14,7 @@ pub mod check;
 pub mod clients;
 pub mod clock;
 pub mod cluster;
+pub mod consumers;
 pub mod defect;
 pub mod destinations;
 pub mod disks;

@@ -44,12 +44,16 @@ pub struct Observed<P> {
     messages: usize,
     /// Messages to be swallowed.
     swallow: usize,
+    /// Whether it answers reads before they are committed (a defect).
+    answers_early: bool,
 }
 
 impl<P> Observed<P> {
-    /// Observes a processor.
-    pub fn new(inner: P, eye: Arc<Eye>) -> Self {
-        Self { inner, eye, delayed: Vec::new(), ripe: Vec::new(), messages: 0, swallow: 0 }
+    /// Observes a processor of this sub-topology.
+    pub fn new(inner: P, name: &str, eye: Arc<Eye>) -> Self {
+        let answers_early = name == "pull" && eye.has(Defect::AnsweredEarly);
+        let (delayed, ripe, messages, swallow) = (Vec::new(), Vec::new(), 0, 0);
+        Self { inner, eye, delayed, ripe, messages, swallow, answers_early }
     }
 
     fn watch<R>(
@@ -177,8 +181,15 @@ impl<P: Processor> Processor for Observed<P> {
         self.watch(step, P::step)
     }
 
+    fn wants_commit(&self) -> bool {
+        self.inner.wants_commit()
+    }
+
     fn before_commit(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
         self.watch(step, P::before_commit)?;
+        if self.answers_early {
+            self.inner.committed();
+        }
         if self.eye.has(Defect::ApplyBeforeCommit)
             && let Some(checkpoint) = step.state.checkpoint()?
         {

@@ -29,7 +29,9 @@ use streaming_hub_topology::processors::delivery::{
 };
 use streaming_hub_topology::processors::ingest::{Ingest, IngestSettings};
 use streaming_hub_topology::processors::matching::{Match, MatchSettings};
+use streaming_hub_topology::processors::pull::{Pull, PullSettings, Read};
 use streaming_hub_topology::processors::registry::Registry;
+use streaming_hub_topology::pull::Desk;
 use streaming_hub_topology::runtime::mailbox::{Address, Mailbox};
 use streaming_hub_topology::runtime::processor::Processor;
 use streaming_hub_topology::runtime::spec::SubTopology;
@@ -49,7 +51,7 @@ use crate::disks::{Disks, SimStores};
 use crate::follower::SimFollower;
 use crate::observe::{Eye, Observed};
 use crate::seam::{Life, Seam};
-use crate::shape::Shape;
+use crate::shape::{PULL_BASE, PULL_READ_MS, PULL_UNREAD_MS, Shape};
 use crate::threads::{Common, Kept, SimThread, StreamThread};
 
 /// What sessions of one run borrow.
@@ -58,6 +60,7 @@ pub struct Arenas {
     ingest: Arena<Kept<Observed<Ingest>>>,
     matching: Arena<Kept<Observed<Match>>>,
     delivery: Arena<Kept<Observed<Delivery>>>,
+    pull: Arena<Kept<Observed<Pull>>>,
     registry: Arena<Kept<Observed<Registry>>>,
 }
 
@@ -102,12 +105,23 @@ pub struct Process<'a> {
     pub destinations: RefCell<Calls>,
     orders: mpsc::Receiver<(Address, Order)>,
     mailbox: Mailbox<Message>,
+    reads: Mailbox<Read>,
 }
 
 impl Process<'_> {
     /// The next attempt that a task orders.
     pub fn next_order(&self) -> Option<(Address, Order)> {
         self.orders.try_recv().ok()
+    }
+
+    /// Where a read of a partition's pull subscriptions goes, if its task runs here.
+    pub fn pull_task(&self, partition: i32) -> Option<Address> {
+        self.shared.status.running("pull", partition)
+    }
+
+    /// Hands a read to its task.
+    pub fn read(&self, address: Address, read: Read) {
+        self.reads.send(address, read);
     }
 
     /// Hands an outcome to its task.
@@ -179,8 +193,14 @@ pub fn start<'a>(
     };
     let (sender, orders) = mpsc::channel();
     let (delivery, mailbox) = maker.delivery(sender);
-    let threads: Vec<Box<dyn StreamThread + 'a>> =
-        vec![maker.ingest(), maker.matching(), Box::new(delivery), maker.registry()];
+    let (pull, reads) = maker.pull();
+    let threads: Vec<Box<dyn StreamThread + 'a>> = vec![
+        maker.ingest(),
+        maker.matching(),
+        Box::new(delivery),
+        maker.registry(),
+        Box::new(pull),
+    ];
     Process {
         life: Arc::clone(life),
         shared: maker.shared,
@@ -190,6 +210,7 @@ pub fn start<'a>(
         destinations: RefCell::default(),
         orders,
         mailbox,
+        reads,
     }
 }
 
@@ -243,10 +264,10 @@ impl<'a> Maker<'_, 'a> {
         gate: Arc<dyn Gate>,
         make: impl Fn(i32) -> P + Send + Sync + 'static,
     ) -> Parts<Observed<P>> {
-        let eye = Arc::clone(&self.eye);
+        let (eye, name) = (Arc::clone(&self.eye), spec.name);
         Parts {
             spec,
-            factory: Arc::new(move |p| Observed::new(make(p), Arc::clone(&eye))),
+            factory: Arc::new(move |p| Observed::new(make(p), name, Arc::clone(&eye))),
             shared: Arc::clone(&self.shared),
             gate,
             stop: Stop::default(),
@@ -317,6 +338,22 @@ impl<'a> Maker<'_, 'a> {
             let _ = orders.send((address, order));
         };
         SimThread::new(&self.arenas.delivery, &self.common, parts, Box::new(act))
+    }
+
+    fn pull(&self) -> (SimThread<'a, Observed<Pull>>, Mailbox<Read>) {
+        let settings = Arc::new(PullSettings {
+            table: Arc::clone(&self.told),
+            desk: Arc::new(Desk::default()),
+            base: PULL_BASE,
+            read_ms: PULL_READ_MS,
+            unread_ms: PULL_UNREAD_MS,
+            partitions: self.settings.topics.partitions,
+            metrics: Arc::clone(&self.settings.metrics),
+        });
+        let make = move |p| Pull::new(Arc::clone(&settings), p);
+        let parts = self.parts(topology::pull(), self.gate(), make);
+        let act = |_, never: std::convert::Infallible| match never {};
+        SimThread::new(&self.arenas.pull, &self.common, parts, Box::new(act))
     }
 
     fn registry(&self) -> Box<dyn StreamThread + 'a> {

@@ -64,6 +64,8 @@ pub struct Amount {
     pub jobs: usize,
     /// Attempts recorded.
     pub attempts: usize,
+    /// Pages of pull subscriptions that had entries.
+    pub pages: usize,
     /// Processes that lived.
     pub processes: u64,
 }
@@ -77,6 +79,7 @@ impl Amount {
             inbox: self.inbox + other.inbox,
             jobs: self.jobs + other.jobs,
             attempts: self.attempts + other.attempts,
+            pages: self.pages + other.pages,
             processes: self.processes + other.processes,
         }
     }

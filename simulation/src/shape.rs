@@ -14,6 +14,13 @@ use crate::workload::Size;
 /// The application id of every run.
 pub const APPLICATION: &str = "hub";
 
+/// The base of every `seq`.
+pub const PULL_BASE: u64 = 1;
+/// How long entries stay behind their cursor, milliseconds; short, so that runs see them go.
+pub const PULL_READ_MS: u64 = 20_000;
+/// How long unread entries stay, milliseconds.
+pub const PULL_UNREAD_MS: u64 = 6 * 3_600_000;
+
 /// The shape of a run.
 #[derive(Debug, Clone)]
 pub struct Shape {

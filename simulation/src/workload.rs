@@ -99,6 +99,11 @@ impl Workload {
         topic
     }
 
+    /// The pull subscriptions that were ever wished for.
+    pub fn pulls(&self) -> Vec<SubscriptionId> {
+        self.subscriptions.iter().map(|(_, id)| *id).filter(|id| is_pull(*id)).collect()
+    }
+
     /// Produces one record; answers what it was.
     pub fn fact(&mut self, seam: &Seam<'_>, history: &mut History) -> String {
         let mut random = seam.random.borrow_mut();
@@ -215,6 +220,11 @@ impl Workload {
         let schedule = [None, None, Some("[0]"), Some("[200,1000]"), Some("\"bad\"")];
         let schedule = schedule[random.index(schedule.len())];
         let url = format!("https://d{}.example/", random.below(self.destinations));
+        let webhook = SinkConfig::Webhook(WebhookConfig { url, secrets: Vec::new() });
+        let (sink, verification_state) = match is_pull(id) {
+            true => (SinkConfig::Pull, VerificationState::Active),
+            false => (webhook, VerificationState::Pending),
+        };
         Subscription {
             id,
             // Both parse: they are made here.
@@ -223,10 +233,10 @@ impl Workload {
             event_types: KeyPattern::parse(pattern).into_iter().collect(),
             origin: (random.below(6) == 0).then(|| "app0".to_owned()),
             schema_major: 1,
-            sink: SinkConfig::Webhook(WebhookConfig { url, secrets: Vec::new() }),
+            sink,
             sink_generation: 1,
             enabled: true,
-            verification_state: VerificationState::Pending,
+            verification_state,
             verification_failure: None,
             verified_at: None,
             retry_schedule: schedule.and_then(|text| serde_json::from_str(text).ok()),
@@ -254,6 +264,11 @@ impl Workload {
         seam.cluster.borrow_mut().produce(&topic, 0, data)?;
         Some(tenant)
     }
+}
+
+/// Whether a subscription is one of the pull kind, which stays so if it is made again.
+fn is_pull(id: SubscriptionId) -> bool {
+    id.as_bytes().last().is_some_and(|last| last % 3 == 0)
 }
 
 fn topic_of(source: &str) -> String {

@@ -16,15 +16,18 @@ use streaming_hub_topology::topics::Topic;
 use streaming_hub_topology::topology;
 
 use crate::check::ledger::{Ledger, Rules};
+use crate::check::pull::PullLogs;
 use crate::check::{Invariant, Violation, transaction};
 use crate::cluster::internal_topics;
 use crate::cluster::transactions::Committed;
+use crate::consumers::Consumers;
+use crate::defect::Defect;
 use crate::disks::{DiskFaults, Disks};
 use crate::history::{self, At, Call, History, Parts, Place};
 use crate::process::{Arenas, Process, Settings};
 use crate::run::Amount;
 use crate::seam::{Life, Others, Seam};
-use crate::shape::Shape;
+use crate::shape::{PULL_BASE, Shape};
 use crate::workload::Workload;
 
 /// How long one wait of a turn lasts that others' turns lie in, milliseconds.
@@ -52,6 +55,8 @@ pub struct World<'a> {
     workload: RefCell<Workload>,
     history: RefCell<History>,
     ledger: RefCell<Ledger>,
+    pull_logs: RefCell<PullLogs>,
+    consumers: RefCell<Consumers>,
     topics: BTreeMap<Arc<str>, Topic>,
     /// Dedup entries in the committed changelog, by partition.
     remembered: RefCell<HashSet<(i32, Vec<u8>)>>,
@@ -63,9 +68,9 @@ pub struct World<'a> {
 }
 
 /// All sub-topologies that run.
-fn sub_topologies() -> [SubTopology; 4] {
+fn sub_topologies() -> [SubTopology; 5] {
     let ingest = topology::ingest(FollowSet::default());
-    [ingest, topology::matching(), topology::delivery(), topology::registry()]
+    [ingest, topology::matching(), topology::delivery(), topology::pull(), topology::registry()]
 }
 
 impl<'a> World<'a> {
@@ -103,6 +108,8 @@ impl<'a> World<'a> {
             workload: RefCell::new(workload),
             history: RefCell::default(),
             ledger: RefCell::new(Ledger::new(rules)),
+            pull_logs: RefCell::new(PullLogs::new(PULL_BASE)),
+            consumers: RefCell::default(),
             topics: internal_topics(&application),
             remembered: RefCell::default(),
             violation: RefCell::default(),
@@ -139,6 +146,7 @@ impl<'a> World<'a> {
             inbox: history.inbox.len(),
             jobs: made.filter(|job| job.put.is_some()).count(),
             attempts: history.attempts.len(),
+            pages: history.pages,
             processes: self.lives.get(),
         }
     }
@@ -172,6 +180,7 @@ impl<'a> World<'a> {
     fn note(&self) {
         let committed = self.seam.cluster.borrow_mut().take_committed();
         committed.iter().for_each(|txn| self.note_transaction(txn));
+        self.note_pages();
         for instance in &self.instances {
             let process = instance.process.borrow().clone();
             let Some(process) = process else { continue };
@@ -179,6 +188,19 @@ impl<'a> World<'a> {
             if process.life.is_dead() {
                 self.bury(instance, true);
             }
+        }
+    }
+
+    /// Answered reads, after the transactions that they waited for.
+    fn note_pages(&self) {
+        for served in self.consumers.borrow_mut().answered() {
+            self.seam.trace.say(|| {
+                let entries: Vec<_> = served.entries.iter().map(|(seq, _)| seq).collect();
+                let (id, ask) = (served.asked.subscription, served.asked.ask);
+                format!("  {id} after {:?}: {entries:?}, cursor {}", ask.after, served.cursor)
+            });
+            self.history.borrow_mut().pages += usize::from(!served.entries.is_empty());
+            self.judge(self.pull_logs.borrow_mut().answered(&served));
         }
     }
 
@@ -194,7 +216,10 @@ impl<'a> World<'a> {
     }
 
     fn note_transaction(&self, txn: &Committed) {
-        self.check_carried(txn);
+        // That defect is to be noticed by what comes of it.
+        if !self.seam.has(Defect::CursorUnfenced) {
+            self.check_carried(txn);
+        }
         let mut lines = Vec::new();
         for record in &txn.records {
             let Some(topic) = self.topics.get(&record.topic).copied() else { continue };
@@ -217,6 +242,7 @@ impl<'a> World<'a> {
         });
         let mut ledger = self.ledger.borrow_mut();
         self.judge(ledger.take(&lines));
+        self.judge(self.pull_logs.borrow_mut().take(&lines));
         for (group, positions) in &txn.offsets {
             for position in positions {
                 let place = (&*position.task.topic, position.task.partition);
@@ -333,6 +359,10 @@ fn told(line: &history::Line) -> String {
         history::Line::Attempted(one) => format!("attempt {} of {}", one.number, one.job),
         history::Line::Row(row) => {
             format!("row {} at {}: {}", row.id, row.offset, row.row.is_some())
+        }
+        history::Line::Entry(entry) => format!("{:?} of {}", entry.marked, entry.subscription),
+        history::Line::Cursor(cursor) => {
+            format!("cursor of {} at {:?}", cursor.subscription, cursor.cursor)
         }
         history::Line::Reply(reply) => format!("reply {:?}", reply.verdict),
     }

@@ -49,6 +49,7 @@ fn a_fixed_set_of_seeds_breaks_no_invariant() {
     assert!(steps >= 1_000_000, "{steps} steps");
     // A simulation in which nothing happens would pass as well.
     assert!(amount.inbox > 30_000 && amount.jobs > 10_000 && amount.attempts > 10_000);
+    assert!(amount.pages > 10_000, "{amount:?}");
     assert!(amount.processes > 2 * FIXED, "{amount:?}");
 }
 

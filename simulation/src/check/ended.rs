@@ -12,7 +12,7 @@ use streaming_hub_model::subscription::{Subscription, Wanted};
 use streaming_hub_model::time::UnixMillis;
 
 use super::{Invariant, Violation, broken};
-use crate::history::{EventKey, Fate, History, Place, Row, Taken};
+use crate::history::{EventKey, Fate, History, Marked, Place, Row, Taken};
 
 /// Judges all of it.
 ///
@@ -76,16 +76,21 @@ pub fn inbox(history: &History) -> Result<(), Violation> {
     Ok(())
 }
 
-/// I2: the jobs of an event are those of the subscriptions that wanted it, as of the table's
+/// I2: the jobs and pull entries of an event are those of the subscriptions that wanted it, as of the table's
 /// position at its match.
 ///
 /// # Errors
 /// The first violation.
 pub fn jobs(history: &History, partitions: u32) -> Result<(), Violation> {
-    let mut made: BTreeMap<&EventKey, Vec<SubscriptionId>> = BTreeMap::new();
+    // Which subscriptions, and whether as an entry of a pull log.
+    let mut made: BTreeMap<&EventKey, Vec<(SubscriptionId, bool)>> = BTreeMap::new();
     for record in history.jobs.iter().filter(|record| record.place == Place::Ready) {
         let Some(put) = &record.put else { continue };
-        made.entry(&put.event).or_default().push(put.facts.subscription);
+        made.entry(&put.event).or_default().push((put.facts.subscription, false));
+    }
+    for record in &history.entries {
+        let Marked::Put { event, .. } = &record.marked else { continue };
+        made.entry(event).or_default().push((record.subscription, true));
     }
     let mut times: HashMap<&EventKey, usize> = HashMap::new();
     for taken in &history.inbox {
@@ -112,12 +117,15 @@ pub fn jobs(history: &History, partitions: u32) -> Result<(), Violation> {
 }
 
 /// Which subscriptions wanted an event, as of a position of their partition.
-fn matching(rows: &[Row], (home, table): (i32, i64), taken: &Taken) -> Vec<SubscriptionId> {
+fn matching(rows: &[Row], (home, table): (i32, i64), taken: &Taken) -> Vec<(SubscriptionId, bool)> {
     let (origin, resource, event, major) = &taken.wanted;
     let wanted = Wanted { origin, resource, event, major: *major };
     let then = rows_at(rows, home, table);
     let of_tenant = then.into_values().filter(|row| row.tenant.as_str() == taken.event.0);
-    of_tenant.filter(|row| row.is_admitted() && row.wants(&wanted)).map(|row| row.id).collect()
+    of_tenant
+        .filter(|row| row.is_admitted() && row.wants(&wanted))
+        .map(|row| (row.id, row.sink.is_pull()))
+        .collect()
 }
 
 /// The rows of a partition as of a position.

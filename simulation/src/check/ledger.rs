@@ -114,7 +114,7 @@ impl Ledger {
                     touched.insert(record.job);
                     self.take_job(record)?;
                 }
-                Line::Verdict(_) | Line::Reply(_) => {}
+                Line::Verdict(_) | Line::Reply(_) | Line::Entry(_) | Line::Cursor(_) => {}
             }
         }
         touched.into_iter().try_for_each(|job| self.check_places(job))

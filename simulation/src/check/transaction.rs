@@ -19,6 +19,9 @@ fn source_of((topic, partition, is_tombstone): Written) -> Option<(Topic, i32)> 
         Topic::Retry(_) | Topic::Attempts | Topic::DeadLetters | Topic::Failures => {
             Topic::Deliveries
         }
+        // Match puts entries, the owning task ends them.
+        Topic::Pull if is_tombstone => Topic::Pull,
+        Topic::Cursors => Topic::Pull,
         Topic::Subscriptions => Topic::SubscriptionChanges,
         _ => return None,
     };
@@ -61,5 +64,8 @@ mod tests {
         assert!(!judge((Topic::Deliveries, 2, true)));
         assert!(!judge((Topic::DeadLetters, 0, false)));
         assert!(!judge((Topic::Inbox, 1, false)));
+        assert!(judge((Topic::Pull, 1, false)), "match puts entries anywhere");
+        assert!(!judge((Topic::Pull, 1, true)));
+        assert!(!judge((Topic::Cursors, 1, false)));
     }
 }

@@ -1,24 +1,28 @@
 //! The end of a run: faults stop, everything that was begun comes to its end, all leave in order,
 //! and the whole history and all stores are judged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
+use streaming_hub_model::headers::Headers;
 use streaming_hub_model::id::SubscriptionId;
-use streaming_hub_state::family::{dedup, subscription};
+use streaming_hub_model::{internal, pull};
+use streaming_hub_state::family::{dedup, pull_entry, subscription};
 use streaming_hub_state::{Base, Family, KeyRange, MemoryBase};
 use streaming_hub_topology::topics::Topic;
 
 use super::{Instance, World, sub_topologies};
 use crate::check::{Invariant, Violation, ended};
 use crate::process::Process;
-use crate::shape::Shape;
+use crate::shape::{PULL_BASE, Shape};
 
 /// How many rounds may pass in which nothing is recorded although something is left to do.
 const STANDSTILL_ROUNDS: u32 = 600;
 /// How many quiet rounds in a row end it.
 const QUIET_ROUNDS: u32 = 4;
+/// For how many rounds consumers still read, in every second of them.
+const READ_ROUNDS: u32 = 80;
 /// The most milliseconds of one round.
 const ROUND_MS_MAX: i64 = 500;
 
@@ -60,6 +64,7 @@ impl<'a> World<'a> {
     /// Runs rounds until nothing is left to do; answers whether that came.
     fn come_to_an_end(&self) -> bool {
         let (mut quiet, mut recorded, mut standstill) = (0, 0, 0);
+        let mut rounds = 0..READ_ROUNDS;
         while standstill < STANDSTILL_ROUNDS {
             let so_far = self.history.borrow().len();
             standstill = if so_far > recorded { 0 } else { standstill + 1 };
@@ -71,6 +76,9 @@ impl<'a> World<'a> {
             down.collect::<Vec<_>>().into_iter().for_each(|instance| self.start(instance));
             let worked = self.processes().iter().any(|process| self.round(process));
             (0..8).for_each(|_| self.background());
+            if rounds.next().is_some_and(|round| round % 2 == 0) {
+                self.some_read();
+            }
             self.note();
             let by_ms = if worked { 10 } else { ROUND_MS_MAX };
             self.seam.clock.advance(by_ms);
@@ -176,6 +184,7 @@ impl<'a> World<'a> {
         for partition in 0..self.settings.topics.partitions {
             self.some_store("match", partition, |base| self.is_dedup(base, partition))?;
             self.some_store("registry", partition, |base| self.is_registry(base, partition))?;
+            self.some_store("pull", partition, |base| self.is_pull(base, partition))?;
             self.some_store("delivery", partition, |base| {
                 let families = [Family::Job, Family::Ready, Family::Due];
                 families.into_iter().all(|family| keys(base, family).is_empty())
@@ -214,6 +223,30 @@ impl<'a> World<'a> {
         let oldest = newest.saturating_sub(self.settings.horizon_ms);
         let held: BTreeSet<_> = keys(base, Family::Dedup).into_iter().collect();
         wanted.iter().all(|(arrival, key)| *arrival < oldest || held.contains(key))
+    }
+
+    fn is_pull(&self, base: &MemoryBase, partition: i32) -> bool {
+        let name = Topic::Pull.name(&self.settings.topics.application);
+        let cluster = self.seam.cluster.borrow();
+        let Some(log) = cluster.log(&name, partition) else { return false };
+        let (mut puts, mut keys_of) = (BTreeMap::new(), BTreeMap::<_, u32>::new());
+        for (offset, data) in log.committed() {
+            let headers = data.header_refs();
+            let headers = Headers::new(&headers);
+            let Ok(id) = pull::subscription(headers) else { continue };
+            if data.value.is_some() {
+                *keys_of.entry(data.key.clone()).or_default() += 1;
+                let seq = pull::seq(PULL_BASE, offset).unwrap_or(0);
+                puts.insert(pull_entry::key(id.as_bytes(), seq).to_vec(), data.key.clone());
+            } else if let Ok(seq) = internal::number::<u64>(headers, internal::SEQ) {
+                puts.remove(&pull_entry::key(id.as_bytes(), seq).to_vec());
+            }
+        }
+        let held: BTreeSet<_> = keys(base, Family::PullEntry).into_iter().collect();
+        // Of an event that came again, cleaning leaves the newest record alone.
+        let is_single = |key: &_| keys_of.get(key) == Some(&1);
+        puts.iter().all(|(entry, key)| held.contains(entry) || !is_single(key))
+            && held.len() <= puts.len()
     }
 
     fn is_registry(&self, base: &MemoryBase, partition: i32) -> bool {

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use streaming_hub_model::routing;
 use streaming_hub_topology::topics::Topic;
 
 use super::{Instance, World};
@@ -41,6 +42,7 @@ impl<'a> World<'a> {
             930..940 => self.trim(),
             940..942 => self.salt(),
             942..960 => self.misfortune(),
+            960..1_000 => self.some_read(),
             _ => {}
         }
         if self.seam.below(1_000) < self.shape.facts {
@@ -103,6 +105,30 @@ impl<'a> World<'a> {
         if let Some(process) = self.some_process() {
             self.answer(&process);
         }
+    }
+
+    /// A consumer reads, or hangs up.
+    pub(super) fn some_read(&self) {
+        let pulls = self.workload.borrow().pulls();
+        let mut random = self.seam.random.borrow_mut();
+        let Some(id) = random.pick(&pulls).copied() else { return };
+        let mut consumers = self.consumers.borrow_mut();
+        if random.below(16) == 0 {
+            return consumers.hang_up(&mut random);
+        }
+        let ask = consumers.ask(id, &mut random);
+        drop(random);
+        let partitions = self.settings.topics.partitions.unsigned_abs();
+        let partition = routing::partition_for_subscription(id, partitions);
+        // Whoever believes that it has the task: the last one may be wrong by now.
+        let awake = self.awake();
+        let tasks = awake.iter().filter_map(|one| Some((one, one.pull_task(partition)?)));
+        let tasks: Vec<_> = tasks.collect();
+        let picked = self.seam.random.borrow_mut().pick(&tasks).cloned();
+        let Some((process, address)) = picked else { return };
+        let asked = self.pull_logs.borrow().asked(id, ask);
+        self.seam.trace.say(|| format!("{} read of {id} after {:?}", self.steps.get(), ask.after));
+        process.read(address, consumers.read(asked));
     }
 
     /// One call answers; answers whether one did.
