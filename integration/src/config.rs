@@ -50,6 +50,8 @@ impl HubConfig {
             .set("sinks.allow_private", true)
             .set("encryption.key", KEY)
             .set("api.listen", listen.to_string())
+            .set("api.requests_per_second", 5_000)
+            .set("api.requests_burst", 5_000)
             .set("cluster.key", CLUSTER_KEY)
             .set("cluster.hosts", vec!["127.0.0.1"]);
         Ok(config.token("operator", "operator", None))
