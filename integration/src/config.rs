@@ -52,6 +52,9 @@ impl HubConfig {
             .set("api.listen", listen.to_string())
             .set("api.requests_per_second", 5_000)
             .set("api.requests_burst", 5_000)
+            // Breakers that do not open: tests of failures want every attempt at once.
+            .set("breaker.failures_max", 1_000)
+            .set("breaker.attempts_min", 100_000)
             .set("cluster.key", CLUSTER_KEY)
             .set("cluster.hosts", vec!["127.0.0.1"]);
         Ok(config.token("operator", "operator", None))
