@@ -12,7 +12,7 @@ use crate::pull::PullCommand;
 
 pub(crate) use operator::{
     Common, DedupCommand, GrepCommand, InboxCommand, OperatorCommand, QuarantineCommand,
-    QuarantineFilter, ResetCommand, Scope, StatusCommand,
+    QuarantineFilter, ResetCommand, RewrapCommand, Scope, SecretsCommand, StatusCommand,
 };
 
 /// An event hub on Kafka: facts in, signed webhooks and other deliveries out.
@@ -209,6 +209,7 @@ mod tests {
         let without_time = "streaming-hub reset --scope application";
         assert!(Cli::try_parse_from(without_time.split(' ')).is_err());
         parsed("streaming-hub reset --scope local --execute");
+        parsed("streaming-hub secrets rewrap --token t --dry-run --json");
         parsed("streaming-hub quarantine retry --reason missing_tenant --dry-run");
     }
 

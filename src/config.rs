@@ -360,6 +360,10 @@ pub(crate) struct Api {
     pub(crate) subscriptions_per_tenant: usize,
     /// Event types that a subscription may list.
     pub(crate) event_types_per_subscription: usize,
+    /// Requests of a tenant in a second.
+    pub(crate) requests_per_second: u32,
+    /// Requests of a tenant at once.
+    pub(crate) requests_burst: u32,
     /// Limit of a request, milliseconds; above `webhook.timeout_ms` where the API runs.
     pub(crate) request_timeout_ms: u64,
     /// Static bearer tokens: names and digests differ.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use prometheus::Registry as Metrics;
-use streaming_hub_api::{Api, Limits, Operations, OperatorPorts, ReadBuckets, Replays, Tokens};
+use streaming_hub_api::{Api, Buckets, Limits, Operations, OperatorPorts, Replays, Tokens};
 use streaming_hub_model::ports::{Clock, Deliveries, Entropy, Readiness};
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -270,7 +270,8 @@ async fn serve(
                 jwt: jwt(config)?,
                 cluster: settings::cluster(config, &parts.shared.instance)?,
                 pull: Arc::new(tasks.pull),
-                reads: ReadBuckets::new(settings::read_rate(config)),
+                reads: Buckets::reads(settings::read_rate(config)),
+                requests: Buckets::requests(settings::request_rate(config)),
                 limits: Limits {
                     event_types_max: config.api.event_types_per_subscription,
                     ..Limits::default()

@@ -8,6 +8,7 @@ mod inbox;
 mod local;
 mod quarantine;
 mod reset;
+mod secrets;
 mod status;
 
 pub(crate) use self::status::client as http_client;
@@ -19,7 +20,7 @@ use serde_json::Value;
 use streaming_hub_model::rfc3339;
 use streaming_hub_model::time::UnixMillis;
 
-use crate::cli::OperatorCommand;
+use crate::cli::{OperatorCommand, SecretsCommand};
 use crate::config::Config;
 
 /// What a command has to say.
@@ -68,6 +69,9 @@ pub(crate) fn run(config: &Config, command: &OperatorCommand) -> anyhow::Result<
         OperatorCommand::Quarantine(command) => quarantine::run(config, command),
         OperatorCommand::Inbox(command) => inbox::run(config, command),
         OperatorCommand::Dedup(command) => dedup::run(config, command),
+        OperatorCommand::Secrets(SecretsCommand::Rewrap(command)) => {
+            secrets::rewrap(config, command)?.print(command.common.json)
+        }
     }
 }
 

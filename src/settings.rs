@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
-use streaming_hub_api::{Cluster, Jwt, JwtSettings, ReadRate, Role as TokenRole, TokenConfig};
+use streaming_hub_api::{Cluster, Jwt, JwtSettings, Rate, Role as TokenRole, TokenConfig};
 use streaming_hub_model::envelope::IngestPolicy;
 use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::follow::{FollowPolicy, FollowSet};
@@ -245,8 +245,13 @@ pub(crate) fn cluster(config: &Config, instance: &str) -> anyhow::Result<Option<
 }
 
 /// How often a tenant may read pull subscriptions.
-pub(crate) fn read_rate(config: &Config) -> ReadRate {
-    ReadRate { per_second: config.pull.reads_per_second, burst: config.pull.reads_burst }
+pub(crate) fn read_rate(config: &Config) -> Rate {
+    Rate { per_second: config.pull.reads_per_second, burst: config.pull.reads_burst }
+}
+
+/// How often a tenant may ask anything.
+pub(crate) fn request_rate(config: &Config) -> Rate {
+    Rate { per_second: config.api.requests_per_second, burst: config.api.requests_burst }
 }
 
 /// The static tokens.

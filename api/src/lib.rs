@@ -49,7 +49,7 @@ pub use jwt::{Jwt, JwtSettings};
 pub use log_filter::LogFilter;
 pub use metrics::Metrics;
 pub use problem::markdown as problems_markdown;
-pub use rate::{Buckets as ReadBuckets, ReadRate};
+pub use rate::{Buckets, Rate};
 pub use replay::Replays;
 pub use routes::{Access, Route, operations_router, router, routes};
 pub use server::serve;

@@ -154,6 +154,9 @@ impl Operation {
         if route.access != Access::Open {
             codes.extend([Code::Unauthenticated, Code::Forbidden]);
         }
+        if route.access == Access::Tenant {
+            codes.push(Code::RateLimited);
+        }
         if self.parameters.iter().any(|parameter| parameter["in"] == "query") {
             codes.push(Code::InvalidQuery);
         }
@@ -200,6 +203,9 @@ impl Operation {
         let mut responses = Map::new();
         for answer in &self.answers {
             let mut headers = json!({"X-Request-Id": {"$ref": "#/components/headers/RequestId"}});
+            if route.access == Access::Tenant {
+                tell_rate(&mut headers);
+            }
             for (name, about) in &answer.headers {
                 headers[name] = json!({"description": about, "schema": {"type": "string"}});
             }
@@ -284,11 +290,39 @@ fn path_parameters(path: &str) -> Vec<Value> {
     names.map(parameter).collect()
 }
 
+/// The fields that tell a tenant how often it may ask.
+fn tell_rate(headers: &mut Value) {
+    for name in ["RateLimit", "RateLimit-Policy"] {
+        let component = name.replace('-', "");
+        headers[name] = json!({"$ref": format!("#/components/headers/{component}")});
+    }
+}
+
+/// Headers that many answers have.
+fn headers() -> Value {
+    let text = |about: &str| json!({"description": about, "schema": {"type": "string"}});
+    json!({
+        "RequestId": {
+            "description": "Names the request, as does the log line of its failure.",
+            "schema": {"type": "string", "format": "uuid"},
+        },
+        "RateLimit": text(
+            "What is left (`r`) and after how many seconds all of it is there again (`t`), for \
+             each policy: `requests`, and `pull` for reads.",
+        ),
+        "RateLimitPolicy": text("How many requests (`q`) in how many seconds (`w`)."),
+    })
+}
+
 fn problem_response(codes: &[Code]) -> Value {
     let lines: Vec<_> =
         codes.iter().map(|code| format!("`{}`: {}", code.as_str(), code.title())).collect();
     let mut headers = json!({"X-Request-Id": {"$ref": "#/components/headers/RequestId"}});
-    if codes.iter().any(|code| code.retry_after_s().is_some()) {
+    let limited = codes.contains(&Code::RateLimited);
+    if limited {
+        tell_rate(&mut headers);
+    }
+    if limited || codes.iter().any(|code| code.retry_after_s().is_some()) {
         headers["Retry-After"] = json!({
             "description": "After how many seconds the request is worth repeating.",
             "schema": {"type": "integer", "minimum": 0},
@@ -328,10 +362,7 @@ pub fn document(routes: &[Route]) -> Value {
         "paths": paths,
         "components": {
             "schemas": schemas::all(),
-            "headers": {"RequestId": {
-                "description": "Names the request, as does the log line of its failure.",
-                "schema": {"type": "string", "format": "uuid"},
-            }},
+            "headers": headers(),
             "securitySchemes": {
                 "tenant": {
                     "type": "http", "scheme": "bearer",

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, RawQuery, State};
-use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method};
 use axum::response::{IntoResponse, Response};
@@ -119,7 +119,7 @@ async fn read_here(
 
 fn show(said: Said) -> Response {
     let (mut response, standing) = match said {
-        Said::Limited(standing) => (Problem::from(Code::RateLimited).into_response(), standing),
+        Said::Limited(standing) => return standing.refusal(),
         Said::Answered(PullAnswer::Page(body), standing) => {
             let mut response = Response::new(Body::from(body));
             let json = HeaderValue::from_static("application/json");
@@ -133,9 +133,6 @@ fn show(said: Said) -> Response {
             (Problem::from(Code::ReadUndecided).into_response(), standing)
         }
     };
-    if let Some(seconds) = standing.retry_after_s {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-    }
     standing.tell(response.headers_mut());
     response
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::{Body, to_bytes};
-use axum::extract::State;
+use axum::extract::{FromRequestParts, RawQuery, State};
 use axum::http::header::CONTENT_LENGTH;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64_URL;
@@ -21,6 +22,7 @@ use streaming_hub_model::idempotency::SecretPlace;
 use streaming_hub_model::ports::Entropy;
 use streaming_hub_model::secret::{NONCE_BYTES, Owner, Sealed};
 use streaming_hub_model::subscription::{SigningSecret, SinkConfig, Subscription};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::auth::{OperatorCaller, TenantCaller};
@@ -30,6 +32,7 @@ use crate::fields::{At, Errors};
 use crate::idempotency::Seed;
 use crate::if_match::IfMatch;
 use crate::problem::{Code, Problem};
+use crate::query::Parameters;
 use crate::state::Api;
 use crate::view;
 
@@ -132,16 +135,38 @@ pub(crate) async fn rotate(
     Ok(response)
 }
 
+/// What a rewrapping asks for.
+pub(crate) struct RewrapQuery {
+    /// Nothing is changed; it is only counted what would be.
+    dry_run: bool,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for RewrapQuery {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Ok(RawQuery(query)) = RawQuery::from_request_parts(parts, state).await;
+        let mut own = Parameters::new(query.as_deref().unwrap_or_default());
+        let dry_run = own.boolean("dry_run");
+        own.finish(Self { dry_run: dry_run.unwrap_or(false) })
+    }
+}
+
 /// `POST /admin/secrets/rewrap`: seals every secret with the current key that is sealed with an
-/// older one, so that the older one can be taken out of the configuration.
+/// older one, so that the older one can be taken out of the configuration. It ends in half of its
+/// time, and says how many are left for the next request.
 pub(crate) async fn rewrap(
     State(api): State<Arc<Api>>,
     _: OperatorCaller,
+    RewrapQuery { dry_run }: RewrapQuery,
 ) -> Result<Response, Problem> {
-    let (mut rewrapped, mut failed) = (0_u64, 0_u64);
+    let until = Instant::now() + api.operations.request_timeout / 2;
+    let (mut rewrapped, mut failed, mut left) = (0_u64, 0_u64, 0_u64);
     for record in api.table.all() {
         match resealed(&api, &record) {
             Ok(pairs) if pairs.is_empty() => {}
+            Ok(_) if dry_run => rewrapped += 1,
+            Ok(_) if Instant::now() >= until => left += 1,
             Ok(pairs) => {
                 let action = Action::Resealed { pairs };
                 match api.submit(&record.tenant, record.id, action).await {
@@ -158,7 +183,10 @@ pub(crate) async fn rewrap(
             }
         }
     }
-    Ok(Json(json!({"rewrapped": rewrapped, "failed": failed})).into_response())
+    let answer = json!({
+        "dry_run": dry_run, "rewrapped": rewrapped, "failed": failed, "left": left,
+    });
+    Ok(Json(answer).into_response())
 }
 
 /// The secrets of a record that an older key seals, with their new seals.
@@ -215,3 +243,6 @@ pub(crate) async fn reveal(api: &Api, mut response: Response) -> Result<Response
     parts.headers.remove(CONTENT_LENGTH);
     Ok(Response::from_parts(parts, Body::from(value.to_string())))
 }
+
+#[cfg(test)]
+mod tests;

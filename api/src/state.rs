@@ -86,6 +86,8 @@ pub struct Api {
     pub pull: Arc<dyn PullLogs>,
     /// How often tenants may read pull subscriptions here.
     pub reads: Buckets,
+    /// How often tenants may ask anything here.
+    pub requests: Buckets,
     /// How much a caller may ask for.
     pub limits: Limits,
 }

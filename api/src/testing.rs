@@ -38,7 +38,7 @@ use streaming_hub_model::tenant::TenantId;
 use streaming_hub_model::time::UnixMillis;
 use tower::ServiceExt;
 
-use crate::rate::{Buckets, ReadRate};
+use crate::rate::{Buckets, Rate};
 use crate::{Api, Limits, Metrics, Operations, Role, TokenConfig, Tokens, router};
 
 pub(crate) const ACME: &str = "token-of-acme";
@@ -455,7 +455,8 @@ impl Harness {
             replays: crate::Replays::default(),
             retention_hours: 240,
             pull: hub.clone(),
-            reads: Buckets::new(ReadRate::default()),
+            reads: Buckets::reads(Rate { per_second: 100, burst: 200 }),
+            requests: Buckets::requests(Rate { per_second: 100_000, burst: 100_000 }),
             jwt: None,
             cluster: None,
             limits,

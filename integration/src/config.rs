@@ -50,6 +50,8 @@ impl HubConfig {
             .set("sinks.allow_private", true)
             .set("encryption.key", KEY)
             .set("api.listen", listen.to_string())
+            .set("api.requests_per_second", 5_000)
+            .set("api.requests_burst", 5_000)
             // Breakers that do not open: tests of failures want every attempt at once.
             .set("breaker.failures_max", 1_000)
             .set("breaker.attempts_min", 100_000)

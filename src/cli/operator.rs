@@ -26,6 +26,33 @@ pub(crate) enum OperatorCommand {
     /// The log of known event ids.
     #[command(subcommand)]
     Dedup(DedupCommand),
+    /// Secrets at rest.
+    #[command(subcommand)]
+    Secrets(SecretsCommand),
+}
+
+/// What can be done with secrets at rest.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretsCommand {
+    /// Have a running instance seal with the current key what older keys sealed; status 1 if a
+    /// secret does not open.
+    Rewrap(RewrapCommand),
+}
+
+/// By whom.
+#[derive(Debug, Args)]
+pub(crate) struct RewrapCommand {
+    /// The instance to ask; without it, `api.advertised_url`.
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// An operator's bearer token.
+    #[arg(long, env = "STREAMING_HUB_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub(crate) token: String,
+    /// Count; change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 /// What all of them take.
@@ -197,6 +224,7 @@ impl OperatorCommand {
             Self::Quarantine(QuarantineCommand::Retry { common, .. }) => common.layers.clone(),
             Self::Inbox(InboxCommand::Grep(command)) => command.common.layers.clone(),
             Self::Dedup(DedupCommand::Print { common, .. }) => common.layers.clone(),
+            Self::Secrets(SecretsCommand::Rewrap(command)) => command.common.layers.clone(),
         }
     }
 }

@@ -81,6 +81,8 @@ pub(super) const BOUNDS: &[(&str, i64, i64)] = &[
     ("dlq.index_retention_hours", 1, 87_600),
     ("api.subscriptions_per_tenant", 1, 100_000),
     ("api.event_types_per_subscription", 1, 1_000),
+    ("api.requests_per_second", 1, 100_000),
+    ("api.requests_burst", 1, 1_000_000),
     ("api.request_timeout_ms", 1_000, 600_000),
     ("jwt.jwks_refresh_ms", 10_000, 86_400_000),
     ("jwt.leeway_ms", 0, 600_000),

@@ -344,4 +344,52 @@ pub(crate) mod tests {
         clock.0.store(29_001, Ordering::Relaxed);
         assert!(!table.is_open());
     }
+
+    /// A table of so many subscriptions, a hundred of each tenant, one of which wants each event.
+    fn table_of(count: u32) -> Table {
+        let table = table_at(1);
+        let keys: Vec<String> = (0..100).map(|n| format!("account.event-{n}")).collect();
+        for n in 0..count {
+            let (tenant, key) = (format!("tenant-{}", n / 100), &keys[n as usize % 100]);
+            let mut random = [0; 10];
+            random[..4].copy_from_slice(&n.to_be_bytes());
+            let mut value = subscription(1, &tenant, &[key]);
+            value["id"] = SubscriptionId::from_parts(1_000, random).to_string().into();
+            assert!(put(&table, &value));
+        }
+        table
+    }
+
+    /// What a match costs at the least, nanoseconds; the least, since other work only adds.
+    #[expect(clippy::disallowed_methods, reason = "it measures")]
+    fn match_ns(table: &Table) -> u128 {
+        const MATCHES: u128 = 2_000;
+        let round = || {
+            let began = std::time::Instant::now();
+            for n in 0..MATCHES {
+                let found = matched(table, "tenant-0", "account", &format!("event-{}", n % 100));
+                assert_eq!(found.len(), 1);
+            }
+            began.elapsed().as_nanos() / MATCHES
+        };
+        (0..20).map(|_| round()).min().unwrap()
+    }
+
+    #[test]
+    fn a_match_costs_the_same_however_many_subscriptions_others_have() {
+        let (few, many) = (match_ns(&table_of(100)), match_ns(&table_of(10_000)));
+        assert!(many < few * 3, "{few} ns among 100, {many} ns among 10,000");
+    }
+
+    #[test]
+    #[ignore = "a measurement: docs/performance.md"]
+    #[expect(clippy::disallowed_methods, reason = "it measures")]
+    fn measure_a_match_and_the_loading_of_the_table() {
+        for count in [100, 10_000, 100_000] {
+            let began = std::time::Instant::now();
+            let table = table_of(count);
+            let took = began.elapsed();
+            eprintln!("{count}: {} ns a match, made and taken in {took:?}", match_ns(&table));
+        }
+    }
 }

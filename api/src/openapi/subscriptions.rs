@@ -227,10 +227,12 @@ fn rewrapped() -> Value {
     let count = |about: &str| json!({"type": "integer", "minimum": 0, "description": about});
     object(
         &json!({
-            "rewrapped": count("Subscriptions whose secrets were sealed anew."),
+            "dry_run": {"type": "boolean", "description": "Whether it was only counted."},
+            "rewrapped": count("Subscriptions whose secrets were sealed anew, or would be."),
             "failed": count("Subscriptions with a secret that does not open; the log names them."),
+            "left": count("Subscriptions that there was no time for: ask again."),
         }),
-        &["rewrapped", "failed"],
+        &["dry_run", "rewrapped", "failed", "left"],
     )
 }
 

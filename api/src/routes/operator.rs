@@ -48,8 +48,9 @@ pub(super) fn routes() -> Vec<Route> {
             Operation::new("adminRewrapSecrets", "Seal every secret with the current key")
                 .about(
                     "After a change of `encryption.key`: what older keys sealed is sealed anew. \
-                     With `failed` 0 the older keys may go. It can be repeated.",
+                     With `failed` and `left` 0 the older keys may go. It can be repeated.",
                 )
+                .query("dry_run", json!({"type": "boolean"}), "Count, and change nothing.")
                 .answer(StatusCode::OK, "How many subscriptions.", "Rewrapped")
                 .problems(&[Code::Unavailable, Code::Undecided]),
         ),

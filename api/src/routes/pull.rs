@@ -41,8 +41,6 @@ fn read() -> Operation {
         .query("limit", limit, "The most entries of the page.")
         .query("wait", wait, "For how many seconds an empty log is waited on.")
         .answer(StatusCode::OK, "One page, perhaps empty.", "EventPage")
-        .with_header("RateLimit", "Reads that are left.")
-        .with_header("RateLimit-Policy", "How many there are.")
-        .problems(&[Code::NotFound, Code::NotAPullSubscription, Code::RateLimited])
+        .problems(&[Code::NotFound, Code::NotAPullSubscription])
         .problems(&[Code::NoOwner, Code::ReadFailed, Code::ReadUndecided])
 }
