@@ -20,6 +20,7 @@ pub mod job;
 pub mod peer;
 pub mod ports;
 pub mod reason;
+pub mod reclaim;
 pub mod registry;
 pub mod retry;
 pub mod rfc3339;

@@ -256,6 +256,7 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         Topic::Subscriptions => row(at, parts),
         Topic::SubscriptionReplies => serde_json::from_slice(parts.value?).ok().map(Line::Reply),
         Topic::Dedup
+        | Topic::Claims
         | Topic::Failures
         | Topic::SubscriptionChanges
         | Topic::Instances

@@ -215,6 +215,14 @@ impl<P: Processor> Processor for Observed<P> {
         self.inner.aborted();
     }
 
+    fn has_to_hand_back(&self) -> bool {
+        self.inner.has_to_hand_back()
+    }
+
+    fn hand_back(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        self.watch(step, P::hand_back)
+    }
+
     fn under_way(&self) -> usize {
         self.inner.under_way()
     }

@@ -280,6 +280,7 @@ impl<'a> Maker<'_, 'a> {
             entropy: Arc::clone(&self.shared.entropy),
             retry_schedule: self.settings.schedule.clone(),
             partitions: self.settings.topics.partitions,
+            lane: Arc::default(),
             // Spans of days would trip over the leaps of this clock.
             auto_disable: AutoDisable { enabled: false, ..AutoDisable::default() },
             retention: Retention::default(),

@@ -7,6 +7,7 @@
 //! by side. Numbers in keys are big-endian and unsigned, since scans rely on byte order.
 
 pub mod attempt_line;
+pub mod claim;
 pub mod dead_letter;
 pub mod dedup;
 pub mod due;
@@ -49,6 +50,8 @@ pub enum Family {
     DeadLetterCount = 9,
     /// [`attempt_line`]: the last attempts of each subscription.
     AttemptLine = 10,
+    /// [`claim`]: durable claims of restored jobs.
+    Claim = 11,
     /// [`failure_span`]: since when a subscription's attempts fail.
     FailureSpan = 13,
 }
@@ -85,6 +88,7 @@ mod tests {
             (Family::DeadLetterListed, 8),
             (Family::DeadLetterCount, 9),
             (Family::AttemptLine, 10),
+            (Family::Claim, 11),
             (Family::FailureSpan, 13),
         ];
         for (family, number) in pinned {

@@ -22,6 +22,8 @@ pub enum Topic {
     Attempts,
     /// Jobs that ended without delivery.
     DeadLetters,
+    /// Claims of restored jobs, before they are attempted.
+    Claims,
     /// Since when subscriptions' attempts fail.
     Failures,
     /// What is wished of the registry.
@@ -129,6 +131,7 @@ impl Topic {
             Self::Deliveries,
             Self::Attempts,
             Self::DeadLetters,
+            Self::Claims,
             Self::Failures,
             Self::SubscriptionChanges,
             Self::SubscriptionReplies,
@@ -158,6 +161,7 @@ impl Topic {
             Self::Instances => 10,
             Self::Salts => 11,
             Self::Retry(tier) => 11 + usize::from(tier),
+            Self::Claims => 23,
             Self::Failures => 24,
             Self::Holds => 26,
         }
@@ -175,9 +179,12 @@ impl Topic {
         match self {
             Self::IngestRepartition | Self::SubscriptionChanges => Kind::Queue,
             Self::Deliveries => Kind::SharedLog,
-            Self::Dedup | Self::Retry(_) | Self::Attempts | Self::DeadLetters | Self::Failures => {
-                Kind::Own
-            }
+            Self::Dedup
+            | Self::Retry(_)
+            | Self::Attempts
+            | Self::DeadLetters
+            | Self::Claims
+            | Self::Failures => Kind::Own,
             Self::Inbox
             | Self::Quarantine
             | Self::SubscriptionReplies
@@ -215,6 +222,7 @@ impl Topic {
             Self::IngestRepartition | Self::SubscriptionChanges => Cleanup::Keep,
             Self::Deliveries
             | Self::Retry(_)
+            | Self::Claims
             | Self::Failures
             | Self::Subscriptions
             | Self::Instances
@@ -268,6 +276,7 @@ impl fmt::Display for Topic {
             Self::Retry(tier) => return write!(f, "retry-{tier:02}"),
             Self::Attempts => "attempts",
             Self::DeadLetters => "dead-letters",
+            Self::Claims => "claims",
             Self::Failures => "failures",
             Self::SubscriptionChanges => "subscription-changes",
             Self::SubscriptionReplies => "subscription-replies",

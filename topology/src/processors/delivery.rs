@@ -8,6 +8,7 @@
 //! to questions from outside (`questions`).
 
 pub mod attempt_log;
+pub mod claims;
 pub mod dead_letters;
 pub mod ends;
 pub mod failures;
@@ -37,6 +38,7 @@ use streaming_hub_state::{ExpiryRule, State};
 use uuid::Uuid;
 
 use self::attempt_log::AttemptLog;
+use self::claims::{Claims, Lane};
 use self::lanes::Lanes;
 use self::outcome::Counted;
 use self::places::StoredJob;
@@ -68,6 +70,8 @@ pub struct DeliverySettings {
     pub retry_schedule: RetrySchedule,
     /// Partitions of the internal topics.
     pub partitions: i32,
+    /// Where jobs that may have killed a process are attempted one at a time.
+    pub lane: Arc<Lane>,
     /// When a subscription that fails is disabled.
     pub auto_disable: AutoDisable,
     /// How long and how much is kept.
@@ -158,6 +162,7 @@ pub struct Delivery {
     ending: Vec<(StoredJob, EndReason)>,
     /// The source's position that the open transaction commits.
     position: u64,
+    claims: Claims,
     attempt_log: AttemptLog,
     /// Answers of the open transaction.
     answers: Vec<(Reply<Answer>, Answer)>,
@@ -187,6 +192,7 @@ impl Delivery {
     #[must_use]
     pub fn new(settings: Arc<DeliverySettings>) -> Self {
         Self {
+            claims: Claims::new(Arc::clone(&settings.lane)),
             settings,
             lanes: Lanes::default(),
             claimed: HashMap::new(),
@@ -225,6 +231,7 @@ impl Delivery {
             Some(subscription) if self.is_used_up(&job, &subscription) => {
                 Ok(self.end(job, EndReason::Exhausted, now))
             }
+            Some(_) if self.claims.is_poison(job.id) => Ok(self.end(job, EndReason::Poison, now)),
             Some(subscription) => self.order(job, subscription, now),
         }
     }
@@ -271,7 +278,7 @@ impl Delivery {
 
     /// The unclaimed job of a subscription that is due first.
     fn next_job(&self, id: SubscriptionId, state: &State) -> Result<Option<StoredJob>, Error> {
-        let unclaimed = |job: &JobId| !self.claimed.contains_key(job);
+        let unclaimed = |job: &JobId| !self.claimed.contains_key(job) && self.claims.admits(*job);
         let fresh = places::first_ready(state, id, self.lanes.passed(id), unclaimed)?;
         let retry = places::first_due(state, id, unclaimed)?;
         Ok(match (fresh, retry) {
@@ -323,6 +330,10 @@ impl Processor for Delivery {
             return Ok(());
         }
         let Some(job) = job_id(record) else { return Ok(()) };
+        if topic == Topic::Claims {
+            claims::restore(job, record, state);
+            return Ok(());
+        }
         if topic == Topic::DeadLetters {
             return dead_letters::restore(job, record, state);
         }
@@ -337,6 +348,7 @@ impl Processor for Delivery {
     }
 
     fn restored(&mut self, state: &State) -> Result<(), Error> {
+        self.claims.restored(state)?;
         for next in [ready::next_subscription, due::next_subscription] {
             let mut after = None;
             while let Some(found) = next(state, after.as_ref())? {
@@ -348,6 +360,7 @@ impl Processor for Delivery {
     }
 
     fn record(&mut self, record: &Record<'_>, step: &mut Step<'_>) -> Result<(), Error> {
+        self.claims.reads(offset(record));
         let Some(job) = job_id(record) else {
             self.tally.push(Counted::Unreadable);
             return Ok(());
@@ -374,16 +387,17 @@ impl Processor for Delivery {
     }
 
     fn wants_step(&self) -> bool {
-        self.has_to_end() || self.looks
+        self.has_to_end() || self.looks || self.claims.has_changes()
     }
 
-    /// Ends the jobs that are not attempted any more, and what is too old.
+    /// Writes claims; ends the jobs that are not attempted any more, and what is too old.
     fn step(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
         if self.looks {
             self.looks = !self.age_letters(step)?;
             self.look_at_spans(step)?;
             self.looked = true;
         }
+        self.claims.write_all(step);
         self.end_all(step)
     }
 
@@ -404,10 +418,12 @@ impl Processor for Delivery {
             self.looks = true;
             self.attempt_log.keep_from(now, self.settings.retention.attempts_ms);
         }
+        actions.extend(self.claims.granted(now));
+        self.look_at_suspects(now);
         while let Some(id) = self.lanes.next_turn() {
             match self.claim(id, now, state)? {
                 Claim::Made(order) => {
-                    actions.push(*order);
+                    actions.extend(self.hold(order));
                     self.lanes.queue(id);
                 }
                 Claim::Ending => self.lanes.queue(id),
@@ -421,7 +437,8 @@ impl Processor for Delivery {
             }
         }
         // What ends makes room for more to end.
-        Ok(if self.ending.is_empty() { self.lanes.next_wake() } else { Some(now) })
+        let waits = !self.ending.is_empty() || self.claims.has_changes();
+        Ok(if waits { Some(now) } else { self.lanes.next_wake() })
     }
 
     fn committed(&mut self) {
@@ -439,6 +456,7 @@ impl Processor for Delivery {
         }
         self.settled.retain(|_, offset| *offset >= self.position);
         self.ending.retain(|(job, _)| self.claimed.contains_key(&job.id));
+        self.claims.committed(&self.settings.metrics);
         self.looked = false;
         for (reply, answer) in self.answers.drain(..) {
             reply.send(answer);
@@ -457,13 +475,25 @@ impl Processor for Delivery {
         }
         // Questions come again.
         self.answers.clear();
+        self.claims.aborted();
         self.attempt_log.aborted();
         self.looks |= std::mem::take(&mut self.looked);
         self.tally.clear();
     }
 
+    fn has_to_hand_back(&self) -> bool {
+        self.claims.has_own()
+    }
+
+    fn hand_back(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        self.claims.hand_back(step);
+        Ok(())
+    }
+
     fn under_way(&self) -> usize {
-        self.claimed.values().filter(|claimed| !claimed.returned).count()
+        let claimed = self.claimed.values().filter(|claimed| !claimed.returned).count();
+        // What waits for its claim has not begun.
+        claimed.saturating_sub(self.claims.held())
     }
 }
 

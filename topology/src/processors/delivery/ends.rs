@@ -72,6 +72,7 @@ impl Delivery {
             end_job(job, job.facts, &end, step)?;
             self.tally.push(Counted::Dead(*reason));
             self.recorded.push(job.id);
+            self.claims.end(job.id, step);
             ended.push(job.facts.subscription);
         }
         ended.into_iter().try_for_each(|subscription| self.bound_letters(subscription, step))

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::claims::InLane;
+
 /// The slots.
 #[derive(Debug)]
 pub struct Slots {
@@ -25,7 +27,7 @@ impl Slots {
     /// goes when nothing else is under way.
     #[must_use]
     pub fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Slot> {
-        let slot = Slot { slots: Arc::clone(self), bytes };
+        let slot = Slot { slots: Arc::clone(self), bytes, lane: None };
         let attempts = self.attempts.fetch_add(1, Ordering::AcqRel);
         let taken = self.bytes.fetch_add(bytes, Ordering::AcqRel);
         let fits = attempts == 0 || taken + bytes <= self.bytes_max;
@@ -45,6 +47,14 @@ impl Slots {
 pub struct Slot {
     slots: Arc<Slots>,
     bytes: usize,
+    lane: Option<InLane>,
+}
+
+impl Slot {
+    /// The attempt is made in the lane, and leaves it when the slot is freed.
+    pub(super) fn in_lane(&mut self, lane: Option<InLane>) {
+        self.lane = lane;
+    }
 }
 
 impl Drop for Slot {
