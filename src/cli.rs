@@ -1,11 +1,18 @@
 //! The command line: what can be asked of the program, and the flags that lie above the other
 //! layers of the configuration.
 
+mod operator;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::Sources;
+
+pub(crate) use operator::{
+    Common, DedupCommand, GrepCommand, InboxCommand, OperatorCommand, QuarantineCommand,
+    QuarantineFilter, ResetCommand, Scope, StatusCommand,
+};
 
 /// An event hub on Kafka: facts in, signed webhooks and other deliveries out.
 #[derive(Debug, Parser)]
@@ -31,7 +38,7 @@ pub(crate) struct Layers {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// What this instance does: ingest, match, delivery, registry, api.
+    /// What this instance does: ingest, match, delivery, registry, dlq, api.
     #[arg(long, value_name = "ROLE,…", value_delimiter = ',')]
     roles: Option<Vec<String>>,
 }
@@ -42,8 +49,16 @@ pub(crate) enum Command {
     /// Run the hub until it is stopped.
     Run(Layers),
     /// Print the topology: sub-topologies, their sources, stores and topics.
-    Topology(Layers),
-    /// Plan or make the internal topics.
+    Topology {
+        /// As a Mermaid flow chart.
+        #[arg(long, conflicts_with = "json")]
+        mermaid: bool,
+        #[command(flatten)]
+        common: Common,
+    },
+    #[command(flatten)]
+    Operator(OperatorCommand),
+    /// Plan, make or verify the internal topics.
     #[command(subcommand)]
     Topics(TopicsCommand),
     /// Spread a tenant's events over all partitions, from a moment in the future on.
@@ -79,16 +94,27 @@ pub(crate) struct SaltCommand {
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
-    layers: Layers,
+    pub(crate) common: Common,
 }
 
 /// What can be asked about internal topics.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TopicsCommand {
     /// Print what is missing and what differs; change nothing.
-    Plan(Layers),
+    Plan(Common),
     /// Make what is missing.
-    Create(Layers),
+    Create(Common),
+    /// Compare with the plan; status 1 when anything is missing or differs.
+    Verify(Common),
+}
+
+impl TopicsCommand {
+    /// What each of them takes.
+    pub(crate) fn common(&self) -> &Common {
+        match self {
+            Self::Plan(common) | Self::Create(common) | Self::Verify(common) => common,
+        }
+    }
 }
 
 /// What can be asked about the configuration.
@@ -114,12 +140,13 @@ impl Command {
     fn layers(&self) -> Layers {
         match self {
             Self::Run(layers)
-            | Self::Topology(layers)
-            | Self::Topics(TopicsCommand::Plan(layers) | TopicsCommand::Create(layers))
             | Self::Config(ConfigCommand::Check(layers) | ConfigCommand::Print { layers, .. }) => {
                 layers.clone()
             }
-            Self::Salt(command) => command.layers.clone(),
+            Self::Topology { common, .. } => common.layers.clone(),
+            Self::Topics(command) => command.common().layers.clone(),
+            Self::Operator(command) => command.layers(),
+            Self::Salt(command) => command.common.layers.clone(),
             Self::Config(ConfigCommand::Reference) | Self::Api(_) => Layers::default(),
         }
     }
@@ -164,6 +191,20 @@ mod tests {
         assert!(matches!(command, Command::Run(_)));
         assert_eq!(sources.roles.unwrap(), ["ingest", "match"]);
         assert_eq!(sources.file.unwrap(), PathBuf::from("hub.toml"));
+    }
+
+    #[test]
+    fn an_operators_commands_take_the_same_flags() {
+        let (command, sources) = parsed("streaming-hub --set a=1 doctor --json --config y");
+        assert!(matches!(
+            command,
+            Command::Operator(OperatorCommand::Doctor(Common { json: true, .. }))
+        ));
+        assert_eq!(sources.file.unwrap(), PathBuf::from("y"));
+        let without_time = "streaming-hub reset --scope application";
+        assert!(Cli::try_parse_from(without_time.split(' ')).is_err());
+        parsed("streaming-hub reset --scope local --execute");
+        parsed("streaming-hub quarantine retry --reason missing_tenant --dry-run");
     }
 
     #[test]

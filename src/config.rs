@@ -68,6 +68,8 @@ pub(crate) struct Config {
     pub(crate) webhook: Webhook,
     /// What a destination may be.
     pub(crate) sinks: Sinks,
+    /// The producers' dead letters.
+    pub(crate) dlq: Dlq,
     /// Secrets at rest.
     pub(crate) encryption: Encryption,
     /// The HTTP interface.
@@ -224,6 +226,16 @@ pub(crate) struct Sinks {
     /// Networks that are allowed although they are private.
     #[serde(with = "values::networks")]
     pub(crate) allow_cidrs: Vec<IpNet>,
+}
+
+/// The index of the producers' dead letters, contract section 6.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Dlq {
+    /// The most entries.
+    pub(crate) index_entries_max: usize,
+    /// How long an entry is listed, hours.
+    pub(crate) index_retention_hours: u32,
 }
 
 /// Secrets at rest, contract section 5.

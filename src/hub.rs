@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use prometheus::Registry as Metrics;
-use streaming_hub_api::{Api, Limits, Operations, Tokens};
+use streaming_hub_api::{Api, Limits, Operations, OperatorPorts, Tokens};
 use streaming_hub_model::ports::{Clock, Deliveries, Entropy, Readiness};
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -31,8 +31,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Role};
 use crate::instance::Instance;
-use crate::settings;
 use crate::threads::{self, Started};
+use crate::{logging, observer, settings};
 
 /// How often queues are trimmed below what was consumed.
 const TRIM: Duration = Duration::from_secs(30);
@@ -93,9 +93,14 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     let outside = Outside { watermarks, owners, watchdog };
     let parts = Parts { shared, views, sink, stop, outside };
     follow(&parts)?;
+    let operator = OperatorPorts {
+        producer_dlq: observer::start(config, &parts, &metrics)?,
+        log: logging::filter(),
+    };
     let Started { running, deliveries } = threads::start(config, &parts)?;
     let ready = Arc::new(Ready::new(&parts));
-    let (drained, server) = serve(config, &parts, (keyring, deliveries), (&ready, metrics)).await?;
+    let ports = (keyring, deliveries, operator);
+    let (drained, server) = serve(config, &parts, ports, (&ready, metrics)).await?;
     trim(administrator, &parts);
     let ended = supervise(&running).await;
     ready.stopping.store(true, Ordering::Relaxed);
@@ -205,7 +210,7 @@ type Server = tokio::task::JoinHandle<std::io::Result<()>>;
 async fn serve(
     config: &Config,
     parts: &Parts,
-    (keyring, deliveries): (Option<Arc<Keyring>>, Arc<dyn Deliveries>),
+    (keyring, deliveries, operator): (Option<Arc<Keyring>>, Arc<dyn Deliveries>, OperatorPorts),
     (ready, metrics): (&Arc<Ready>, Metrics),
 ) -> anyhow::Result<(tokio::sync::oneshot::Sender<()>, Server)> {
     let listener = TcpListener::bind(config.api.listen)
@@ -234,6 +239,7 @@ async fn serve(
                 sink: Arc::clone(sink),
                 keyring,
                 operations,
+                operator,
                 tokens: Tokens::new(&settings::tokens(config)?)?,
                 cluster: settings::cluster(config, &parts.shared.instance)?,
                 limits: Limits {

@@ -7,6 +7,8 @@ mod config;
 mod hub;
 mod instance;
 mod logging;
+mod observer;
+mod operator;
 mod settings;
 mod threads;
 
@@ -15,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::cli::{ApiCommand, Cli, Command, ConfigCommand, TopicsCommand};
+use crate::cli::{ApiCommand, Cli, Command, ConfigCommand};
 use crate::config::{Config, Problems, Sources};
 
 /// Also for librdkafka and RocksDB: records are allocated on one thread and freed on another, where
@@ -39,14 +41,14 @@ fn dispatch(command: &Command, sources: &Sources) -> anyhow::Result<()> {
         Command::Api(ApiCommand::Openapi) => print(&streaming_hub_api::openapi::text()),
         Command::Api(ApiCommand::Problems) => print(&streaming_hub_api::problems_markdown()),
         Command::Run(_) => hub::run(&logged(sources)?),
-        Command::Topology(_) => print(&commands::topology(&logged(sources)?)?),
-        Command::Topics(TopicsCommand::Plan(_)) => {
-            print(&commands::topics_plan(&logged(sources)?)?)
+        Command::Topology { mermaid, common } => {
+            commands::topology(&logged(sources)?, *mermaid)?.print(common.json)
         }
-        Command::Salt(salt) => print(&commands::salt(&logged(sources)?, salt)?),
-        Command::Topics(TopicsCommand::Create(_)) => {
-            print(&commands::topics_create(&logged(sources)?)?)
+        Command::Operator(command) => operator::run(&logged(sources)?, command),
+        Command::Topics(command) => {
+            commands::topics(&logged(sources)?, command)?.print(command.common().json)
         }
+        Command::Salt(salt) => commands::salt(&logged(sources)?, salt)?.print(salt.common.json),
     }
 }
 

@@ -13,6 +13,7 @@ use streaming_hub_sinks::SinkSettings;
 use streaming_hub_sinks::guard::AddressPolicy;
 use streaming_hub_sinks::webhook::WebhookSettings;
 use streaming_hub_state::{ResourceLimits, SharedResources};
+use streaming_hub_topology::dlq::DlqSettings;
 use streaming_hub_topology::kafka::client::KafkaSettings;
 use streaming_hub_topology::processors::delivery::Retention;
 use streaming_hub_topology::shared::CommitSettings;
@@ -124,6 +125,14 @@ pub(crate) fn stores(config: &Config) -> anyhow::Result<DiskStores> {
         state_dir: config.state_dir.clone(),
         resources: SharedResources::new(&limits)?,
     })
+}
+
+/// Bounds of the index of the producers' dead letters.
+pub(crate) fn dlq(config: &Config) -> DlqSettings {
+    DlqSettings {
+        entries_max: config.dlq.index_entries_max,
+        retention_ms: u64::from(config.dlq.index_retention_hours) * 3_600_000,
+    }
 }
 
 /// What destinations may be, and how they are called.

@@ -6,7 +6,6 @@
 
 use std::collections::HashSet;
 use std::hint::black_box;
-use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
@@ -14,6 +13,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use streaming_hub_model::hex;
 use streaming_hub_model::tenant::TenantId;
 
 use crate::forward::Principal;
@@ -116,7 +116,8 @@ impl Tokens {
 
 fn known(config: &TokenConfig) -> Result<Known, Error> {
     let name = || config.name.clone();
-    let digest = digest(&config.sha256).ok_or_else(|| Error::BadDigest(name()))?;
+    let digest = hex::decode(&config.sha256).and_then(|digest| digest.try_into().ok());
+    let digest = digest.ok_or_else(|| Error::BadDigest(name()))?;
     let caller = match (config.role, &config.tenant) {
         (Role::Tenant, Some(tenant)) => Caller::Tenant(tenant.clone()),
         (Role::Tenant, None) => return Err(Error::TenantMissing(name())),
@@ -124,19 +125,6 @@ fn known(config: &TokenConfig) -> Result<Known, Error> {
         (Role::Operator, Some(_)) => return Err(Error::TenantGiven(name())),
     };
     Ok(Known { name: name(), digest, caller })
-}
-
-fn digest(hex: &str) -> Option<[u8; DIGEST_BYTES]> {
-    let digits = hex.as_bytes();
-    if digits.len() != 2 * DIGEST_BYTES {
-        return None;
-    }
-    let nibble = |digit: u8| char::from(digit).to_digit(16).and_then(|n| u8::try_from(n).ok());
-    let mut digest = [0; DIGEST_BYTES];
-    for (byte, pair) in digest.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
-    }
-    Some(digest)
 }
 
 fn equal(a: &[u8; DIGEST_BYTES], b: &[u8; DIGEST_BYTES]) -> bool {
@@ -156,7 +144,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 /// Who calls, as a bearer token or another instance of the hub says; noted for the log and for
 /// what is forwarded.
-fn principal(parts: &mut Parts, api: &Api) -> Result<Principal, Problem> {
+pub(crate) fn principal(parts: &mut Parts, api: &Api) -> Result<Principal, Problem> {
     // Another instance has named the caller already: its token was checked before any handler.
     if let Some(principal) = parts.extensions.get::<Principal>() {
         tracing::Span::current().record("token", &principal.token);
@@ -180,13 +168,18 @@ pub(crate) struct TenantCaller {
     pub(crate) tenant: TenantId,
 }
 
-impl FromRequestParts<Arc<Api>> for TenantCaller {
+// The guard around each route has named the caller, after it looked at the route's access. Without
+// one (a route without a guard) nobody may.
+impl<S: Send + Sync> FromRequestParts<S> for TenantCaller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Problem> {
-        match principal(parts, api)? {
-            Principal { role: Role::Tenant, tenant: Some(tenant), .. } => Ok(Self { tenant }),
-            _ => Err(Code::Forbidden.into()),
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match parts.extensions.get() {
+            Some(Principal { role: Role::Tenant, tenant: Some(tenant), .. }) => {
+                Ok(Self { tenant: tenant.clone() })
+            }
+            Some(_) => Err(Code::Forbidden.into()),
+            None => Err(Code::Unauthenticated.into()),
         }
     }
 }
@@ -194,13 +187,14 @@ impl FromRequestParts<Arc<Api>> for TenantCaller {
 /// A request made with an operator's token.
 pub(crate) struct OperatorCaller;
 
-impl FromRequestParts<Arc<Api>> for OperatorCaller {
+impl<S: Send + Sync> FromRequestParts<S> for OperatorCaller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Problem> {
-        match principal(parts, api)? {
-            Principal { role: Role::Operator, tenant: None, .. } => Ok(Self),
-            _ => Err(Code::Forbidden.into()),
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match parts.extensions.get() {
+            Some(Principal { role: Role::Operator, tenant: None, .. }) => Ok(Self),
+            Some(_) => Err(Code::Forbidden.into()),
+            None => Err(Code::Unauthenticated.into()),
         }
     }
 }

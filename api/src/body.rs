@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use axum::body::HttpBody as _;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use streaming_hub_model::id::SubscriptionId;
 
 use crate::problem::{Code, Problem};
@@ -31,19 +32,40 @@ impl FromRequest<Arc<Api>> for JsonBody {
                 Problem::malformed_json("the body could not be read to its end")
             }
         })?;
-        serde_json::from_slice(&bytes).map(Self).map_err(|error| {
-            // Line and column only: the parser's own words may one day quote the input.
-            let (line, column) = (error.line(), error.column());
-            Problem::malformed_json(format!("not JSON at line {line}, column {column}"))
-        })
+        parse(&bytes).map(Self)
     }
 }
 
-/// `application/json`, whatever its parameters.
+/// The same, where a request without a body means an empty object.
+pub(crate) struct OptionalJsonBody(pub(crate) Value);
+
+impl FromRequest<Arc<Api>> for OptionalJsonBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &Arc<Api>) -> Result<Self, Problem> {
+        let has_type = request.headers().contains_key(CONTENT_TYPE);
+        if !has_type && request.body().is_end_stream() {
+            return Ok(Self(json!({})));
+        }
+        JsonBody::from_request(request, api).await.map(|JsonBody(value)| Self(value))
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Value, Problem> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        // Line and column only: the parser's own words may one day quote the input.
+        let (line, column) = (error.line(), error.column());
+        Problem::malformed_json(format!("not JSON at line {line}, column {column}"))
+    })
+}
+
+/// `application/json` or, which is the same to a reader, a merge patch; whatever its parameters.
 fn is_json(headers: &HeaderMap) -> bool {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = value.and_then(|value| value.split(';').next()).unwrap_or_default();
-    essence.trim().eq_ignore_ascii_case("application/json")
+    let essence = value.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+    ["application/json", "application/merge-patch+json"]
+        .iter()
+        .any(|name| essence.eq_ignore_ascii_case(name))
 }
 
 /// The `{id}` of a path. What is no id names no subscription, so it is not found.
@@ -68,6 +90,7 @@ mod tests {
         let table = [
             (Some("application/json"), true),
             (Some("Application/JSON ; charset=utf-8"), true),
+            (Some("application/merge-patch+json"), true),
             (Some("application/jsonp"), false),
             (Some("text/plain"), false),
             (Some(""), false),

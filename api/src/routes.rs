@@ -11,12 +11,14 @@ use axum::routing::MethodRouter;
 
 use crate::exchange::exchange;
 use crate::forward::admit;
+use crate::guard::{Guard, guard};
 use crate::openapi::Operation;
 use crate::problem::{Code, Problem};
 use crate::state::{Api, Operations};
 
 mod open;
 mod operator;
+mod process;
 mod tenant;
 
 /// Who may use a route.
@@ -86,7 +88,10 @@ impl Route {
 /// Every route. A resource adds its own list, in a file of its own.
 #[must_use]
 pub fn routes() -> Vec<Route> {
-    [open::routes(), tenant::routes(), operator::routes()].into_iter().flatten().collect()
+    [open::routes(), tenant::routes(), operator::routes(), process::routes()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// The API as a service.
@@ -98,7 +103,12 @@ pub fn router(api: Api) -> Router {
         Handler::Operations(handler) => {
             router.route(route.path, handler.with_state(Arc::clone(&operations)))
         }
-        Handler::Api(handler) => router.route(route.path, handler.with_state(Arc::clone(&api))),
+        Handler::Api(handler) => {
+            let state = Guard { api: Arc::clone(&api), access: route.access };
+            // Not around the answer to other methods: that a path has none of them is no secret.
+            let guarded = handler.route_layer(from_fn_with_state(state, guard));
+            router.route(route.path, guarded.with_state(Arc::clone(&api)))
+        }
     });
     let own = own.layer(from_fn_with_state(api, admit));
     finish(own.layer(DefaultBodyLimit::max(body_bytes_max)), operations)

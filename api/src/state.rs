@@ -7,7 +7,8 @@ use std::time::Duration;
 use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::id::{SubscriptionId, uuid_v7};
 use streaming_hub_model::ports::{
-    Changes, Clock, Deliveries, Entropy, Readiness, SubscriptionTable, Unavailable,
+    Changes, Clock, Deliveries, Entropy, ProducerDeadLetters, Readiness, SubscriptionTable,
+    Unavailable,
 };
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -17,6 +18,7 @@ use uuid::Uuid;
 
 use crate::auth::Tokens;
 use crate::forward::Cluster;
+use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
 
@@ -57,12 +59,23 @@ pub struct Api {
     pub sink: Arc<dyn Sink>,
     /// Seals signing secrets.
     pub keyring: Arc<Keyring>,
+    /// What only operators ask for.
+    pub operator: OperatorPorts,
     /// Who may call.
     pub tokens: Tokens,
     /// The way to other instances; `None` where no cluster key is configured.
     pub cluster: Option<Cluster>,
     /// How much a caller may ask for.
     pub limits: Limits,
+}
+
+/// What only operators ask for; what an instance does not have is absent.
+#[derive(Clone, Default)]
+pub struct OperatorPorts {
+    /// The producers' dead letters.
+    pub producer_dlq: Option<Arc<dyn ProducerDeadLetters>>,
+    /// The log of this process.
+    pub log: Option<Arc<dyn LogFilter>>,
 }
 
 /// Bounds of one request. What a tenant may own in all is the registry's to count.
@@ -95,6 +108,20 @@ impl Api {
         self.own(tenant, id).ok_or_else(|| Code::NotFound.into())
     }
 
+    /// Anyone's subscription of this id, for an operator.
+    pub(crate) async fn find_any(&self, id: SubscriptionId) -> Result<Arc<Subscription>, Problem> {
+        if let Some(found) = self.table.get(id) {
+            return Ok(found);
+        }
+        self.table.catch_up().await;
+        self.table.get(id).ok_or_else(|| Code::NotFound.into())
+    }
+
+    /// An id for something new.
+    pub(crate) fn new_id(&self) -> SubscriptionId {
+        SubscriptionId::from_parts(self.operations.clock.now().0, self.operations.entropy.ten())
+    }
+
     /// The tenant's subscription as this instance's table has it now.
     pub(crate) fn own(&self, tenant: &TenantId, id: SubscriptionId) -> Option<Arc<Subscription>> {
         self.table.get(id).filter(|found| found.tenant == *tenant)
@@ -107,14 +134,15 @@ impl Api {
         subscription: SubscriptionId,
         action: Action,
     ) -> Result<Decision, Problem> {
-        let creates = matches!(action, Action::Create { .. });
-        let change = Change {
-            id: self.operations.uuid(),
-            reply_to: String::new(),
-            tenant: tenant.clone(),
-            subscription,
-            action,
-        };
+        let (id, reply_to) = (self.operations.uuid(), String::new());
+        let tenant = tenant.clone();
+        self.decided(Change { id, reply_to, tenant, subscription, action }).await
+    }
+
+    /// The same for a change that is made already.
+    pub(crate) async fn decided(&self, change: Change) -> Result<Decision, Problem> {
+        let creates = matches!(change.action, Action::Create { .. });
+        let subscription = change.subscription;
         match self.changes.submit(change).await {
             Ok(Decision::Refused { refusal }) => Err(refusal.into()),
             Ok(decision) => Ok(decision),

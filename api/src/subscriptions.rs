@@ -8,55 +8,53 @@ use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64_URL;
-use secrecy::SecretString;
-use secrecy::zeroize::Zeroizing;
 use serde_json::{Map, Value};
 use streaming_hub_model::change::{Action, Decision};
 use streaming_hub_model::id::SubscriptionId;
-use streaming_hub_model::ports::Entropy;
+use streaming_hub_model::idempotency::SecretPlace;
 use streaming_hub_model::retry::RetrySchedule;
-use streaming_hub_model::secret::{NONCE_BYTES, Owner};
+use streaming_hub_model::secret::Owner;
 use streaming_hub_model::subscription::{
-    DisabledReason, Ordering, SigningSecret, SinkConfig, Subscription, VerificationState,
-    WebhookConfig,
+    DisabledReason, SigningSecret, SinkConfig, Subscription, VerificationState, WebhookConfig,
 };
 
 use crate::auth::{OperatorCaller, TenantCaller};
 use crate::body::{IdInPath, JsonBody};
-use crate::draft::{Draft, SinkDraft};
+use crate::draft::{Draft, Purpose, SinkDraft};
 use crate::fields::{Fault, FieldError, Place};
+use crate::idempotency::Seed;
+use crate::if_match::IfMatch;
 use crate::problem::{Code, Problem};
 use crate::query::{List, OperatorList, TenantList};
+use crate::secrets;
 use crate::state::Api;
 use crate::verify::probe;
 use crate::view::{self, OwnedView, PageView, View};
-
-/// What scanners for leaked secrets recognise.
-const SECRET_PREFIX: &str = "whsec_";
-
-/// Random bytes of a signing secret: 256 bits.
-const SECRET_BYTES: usize = 32;
 
 /// `POST /v1/subscriptions`.
 pub(crate) async fn create(
     State(api): State<Arc<Api>>,
     TenantCaller { tenant }: TenantCaller,
+    Seed(seed): Seed,
     JsonBody(body): JsonBody,
 ) -> Result<Response, Problem> {
-    let mut draft = Draft::parse(body, api.limits.event_types_max)
+    let mut draft = Draft::parse(body, api.limits.event_types_max, Purpose::Create)
         .map_err(|errors| Problem::fields(Code::ValidationFailed, errors))?;
-    let id = SubscriptionId::from_parts(api.operations.clock.now().0, api.operations.entropy.ten());
-    let owner = Owner { tenant: &tenant, subscription: id };
-    let made = make_secret(&mut draft.sink, &*api.operations.entropy);
+    let id = seed.unwrap_or_else(|| api.new_id());
+    let made = make_secret(&api, &mut draft.sink);
     let verify = draft.verify;
-    let mut record = record(&api, owner, draft, made.as_ref())?;
+    let mut record = record(&api, Owner { tenant: &tenant, subscription: id }, draft)?;
     admit(&api, &record.sink).await?;
 
     let action = Action::Create { record: Box::new(record.clone()) };
-    if let Decision::Written { version } = api.submit(&tenant, id, action).await? {
-        record.version = version;
+    match api.submit(&tenant, id, action).await {
+        Ok(Decision::Written { version }) => record.version = version,
+        Ok(_) => {}
+        // An earlier attempt at this same request has made it.
+        Err(problem) if seed.is_some() && problem.code() == Code::IdTaken => {
+            record = Subscription::clone(&*api.find(&tenant, id).await?);
+        }
+        Err(problem) => return Err(problem),
     }
     // Gone again already is still created: the caller's next read says so.
     let mut stored = api.own(&tenant, id).unwrap_or_else(|| Arc::new(record));
@@ -72,7 +70,11 @@ pub(crate) async fn create(
             ),
         }
     }
-    let mut response = view::created(&stored, made.as_ref());
+    let mut response = view::created(&stored);
+    let newest = secrets::secrets(&stored.sink).last().and_then(|secret| secret.made_by);
+    if let (true, Some(made_by)) = (made, newest) {
+        response.extensions_mut().insert(SecretPlace { subscription: id, made_by });
+    }
     // A UUID is always a legal header value.
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/subscriptions/{id}")) {
         response.headers_mut().insert(LOCATION, location);
@@ -111,11 +113,7 @@ pub(crate) async fn read_any(
     _: OperatorCaller,
     IdInPath(id): IdInPath,
 ) -> Result<Response, Problem> {
-    if api.table.get(id).is_none() {
-        api.table.catch_up().await;
-    }
-    let record = api.table.get(id).ok_or(Code::NotFound)?;
-    Ok(view::tagged(&record, Json(OwnedView::from(&*record)).into_response()))
+    Ok(view::owned(&*api.find_any(id).await?))
 }
 
 fn page(records: &[Arc<Subscription>], list: &List) -> Response {
@@ -149,34 +147,26 @@ pub(crate) async fn remove(
     State(api): State<Arc<Api>>,
     TenantCaller { tenant }: TenantCaller,
     IdInPath(id): IdInPath,
+    condition: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    api.submit(&tenant, id, Action::Delete).await?;
+    let seen = api.own(&tenant, id).map(|record| record.version);
+    api.submit(&tenant, id, Action::Delete { expected: condition.expected(seen) }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A signing secret for a sink that signs and has been given none.
-fn make_secret(sink: &mut SinkDraft, entropy: &dyn Entropy) -> Option<SecretString> {
-    let SinkDraft::Webhook { secret: None, .. } = sink else { return None };
-    let mut bytes = Zeroizing::new([0; SECRET_BYTES]);
-    entropy.fill(&mut *bytes);
-    let mut text = String::with_capacity(SECRET_PREFIX.len() + BASE64_URL_CHARS);
-    text.push_str(SECRET_PREFIX);
-    BASE64_URL.encode_string(bytes.as_slice(), &mut text);
-    Some(SecretString::from(text))
+/// A signing secret for a sink that signs and has been given none. Whether it was made.
+fn make_secret(api: &Api, sink: &mut SinkDraft) -> bool {
+    let SinkDraft::Webhook { secret, .. } = sink;
+    if secret.is_some() {
+        return false;
+    }
+    *secret = Some(secrets::made(&*api.operations.entropy));
+    true
 }
-
-/// Characters of [`SECRET_BYTES`] in base64 without padding. The text is given its full length at
-/// once, because growing it would leave a copy behind.
-const BASE64_URL_CHARS: usize = (SECRET_BYTES * 4).div_ceil(3);
 
 /// The record that the registry is asked to write. Version, times and verification state are the
 /// registry's to set.
-fn record(
-    api: &Api,
-    owner: Owner<'_>,
-    draft: Draft,
-    made: Option<&SecretString>,
-) -> Result<Subscription, Problem> {
+fn record(api: &Api, owner: Owner<'_>, draft: Draft) -> Result<Subscription, Problem> {
     let now = api.operations.clock.now();
     Ok(Subscription {
         id: owner.subscription,
@@ -185,16 +175,17 @@ fn record(
         event_types: draft.event_types,
         origin: draft.origin,
         schema_major: draft.schema_major,
-        sink: sealed(api, owner, draft.sink, made)?,
+        sink: sealed(api, owner, draft.sink)?,
         sink_generation: 1,
         enabled: draft.enabled,
         disabled_reason: (!draft.enabled).then_some(DisabledReason::Tenant),
-        paused: false,
+        paused: draft.paused,
         verification_state: VerificationState::Pending,
         verification_failure: None,
+        verified_at: None,
         retry_schedule: draft.retry_schedule.map(steps),
         max_in_flight: draft.max_in_flight,
-        ordering: Ordering::default(),
+        ordering: draft.ordering,
         created_at: now,
         updated_at: now,
         version: 1,
@@ -206,26 +197,19 @@ fn steps(schedule: RetrySchedule) -> Value {
     Vec::from(schedule).into()
 }
 
-/// The sink as it may leave the process: its signing secret, given or made, sealed for its owner.
-fn sealed(
-    api: &Api,
-    owner: Owner<'_>,
-    sink: SinkDraft,
-    made: Option<&SecretString>,
-) -> Result<SinkConfig, Problem> {
+/// The sink as it may leave the process: its signing secret sealed for its owner.
+fn sealed(api: &Api, owner: Owner<'_>, sink: SinkDraft) -> Result<SinkConfig, Problem> {
     let SinkDraft::Webhook { url, secret } = sink;
-    let mut secrets = Vec::new();
-    if let Some(secret) = secret.as_ref().or(made) {
-        let mut nonce = [0; NONCE_BYTES];
-        api.operations.entropy.fill(&mut nonce);
-        let sealed = api.keyring.seal(owner, secret, nonce);
-        let sealed = sealed.map_err(|error| Problem::internal(error.to_string()))?;
-        secrets.push(SigningSecret { sealed, valid_until: None });
+    let mut own = Vec::new();
+    if let Some(secret) = &secret {
+        let (sealed, made_by) = (secrets::sealed(api, owner, secret)?, api.operations.uuid());
+        own.push(SigningSecret { sealed, valid_until: None, made_by: Some(made_by) });
     }
-    Ok(SinkConfig::Webhook(WebhookConfig { url, secrets }))
+    Ok(SinkConfig::Webhook(WebhookConfig { url, secrets: own }))
 }
 
-async fn admit(api: &Api, sink: &SinkConfig) -> Result<(), Problem> {
+/// Whether the hub may deliver there at all; the refusal names the field.
+pub(crate) async fn admit(api: &Api, sink: &SinkConfig) -> Result<(), Problem> {
     let refused = |message| {
         let place = Place::Pointer(match sink {
             SinkConfig::Webhook(_) => "/sink/url".to_owned(),

@@ -17,9 +17,10 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use streaming_hub_model::attempt::{Attempt, AttemptResult, Outcome};
-use streaming_hub_model::change::{Change, Decision};
+use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::delivery_calls::{self, Question};
 use streaming_hub_model::id::SubscriptionId;
+use streaming_hub_model::idempotency;
 use streaming_hub_model::peer::CallError;
 use streaming_hub_model::ports::{
     Changes, Clock, Deliveries, Entropy, Readiness, SubscriptionTable, Unavailable,
@@ -50,7 +51,12 @@ pub(crate) struct FakeHub {
     /// What only a table that has caught up holds.
     late: Mutex<Vec<Subscription>>,
     pub(crate) changes: Mutex<Vec<Change>>,
+    pub(crate) keys: Mutex<BTreeMap<String, idempotency::Entry>>,
     pub(crate) outage: Mutex<Option<Unavailable>>,
+    /// An outage that idempotency keys do not feel.
+    pub(crate) write_outage: Mutex<Option<Unavailable>>,
+    /// Changes are decided, and nobody hears how.
+    pub(crate) lost_decisions: Mutex<bool>,
     pub(crate) outcome: Mutex<Outcome>,
     pub(crate) refusal: Mutex<Option<String>>,
     pub(crate) attempts: Mutex<Vec<Attempt>>,
@@ -75,7 +81,10 @@ impl FakeHub {
             table: Mutex::default(),
             late: Mutex::default(),
             changes: Mutex::default(),
+            keys: Mutex::default(),
             outage: Mutex::default(),
+            write_outage: Mutex::default(),
+            lost_decisions: Mutex::default(),
             outcome: Mutex::new(delivered),
             refusal: Mutex::default(),
             attempts: Mutex::default(),
@@ -98,6 +107,14 @@ impl FakeHub {
         self.late.lock().unwrap().push((*record.unwrap()).clone());
     }
 
+    /// A change that comes from elsewhere.
+    pub(crate) fn apply(&self, id: &str, action: Action) {
+        let record = self.record(id).unwrap();
+        let (tenant, subscription) = (record.tenant.clone(), record.id);
+        let (id, reply_to) = (uuid::Uuid::nil(), String::new());
+        self.decide(Change { id, reply_to, tenant, subscription, action });
+    }
+
     fn change_destination(&self, id: SubscriptionId) {
         let mut table = self.table.lock().unwrap();
         let record = Arc::make_mut(table.get_mut(&id).unwrap());
@@ -105,6 +122,17 @@ impl FakeHub {
     }
 
     fn decide(&self, change: Change) -> Decision {
+        if let Action::Idempotency { wish } = change.action {
+            let mut keys = self.keys.lock().unwrap();
+            let scope = wish.scope().to_owned();
+            let known = keys.get(&scope).cloned();
+            let (entry, decision) =
+                idempotency::decide(wish, known, change.subscription, self.now());
+            if let Some(entry) = entry {
+                keys.insert(scope, entry);
+            }
+            return decision;
+        }
         let mut table = self.table.lock().unwrap();
         let id = change.subscription;
         let owned = table.values().filter(|record| record.tenant == change.tenant).count();
@@ -150,9 +178,15 @@ impl Changes for FakeHub {
     fn submit(&self, change: Change) -> SinkFuture<'_, Result<Decision, Unavailable>> {
         Box::pin(async move {
             self.changes.lock().unwrap().push(change.clone());
-            match *self.outage.lock().unwrap() {
-                Some(outage) => Err(outage),
-                None => Ok(self.decide(change)),
+            let write = !matches!(change.action, Action::Idempotency { .. });
+            let outage = *self.outage.lock().unwrap();
+            if let Some(outage) = outage.or(self.write_outage.lock().unwrap().filter(|_| write)) {
+                return Err(outage);
+            }
+            let decision = self.decide(change);
+            match write && *self.lost_decisions.lock().unwrap() {
+                true => Err(Unavailable::Undecided),
+                false => Ok(decision),
             }
         })
     }
@@ -297,6 +331,7 @@ impl Harness {
                 metrics: Metrics::new(prometheus::Registry::new()).unwrap(),
                 request_timeout,
             }),
+            operator: crate::OperatorPorts::default(),
             tokens: tokens(),
             cluster: None,
             limits,
@@ -330,6 +365,35 @@ impl Harness {
             }
             None => Body::empty(),
         };
+        self.raw(request.body(body).unwrap()).await
+    }
+
+    /// A request of `acme` with more headers.
+    pub(crate) async fn call_with(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Answer {
+        self.call_as(ACME, (method, path), headers, body).await
+    }
+
+    /// A request with more headers.
+    pub(crate) async fn call_as(
+        &self,
+        token: &str,
+        (method, path): (Method, &str),
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        request = request.header(CONTENT_TYPE, "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, value.as_bytes());
+        }
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
         self.raw(request.body(body).unwrap()).await
     }
 

@@ -51,28 +51,36 @@ pub(crate) async fn probe(
     api: &Api,
     subscription: Arc<Subscription>,
 ) -> Result<Arc<Subscription>, Problem> {
+    let failure = test(api, Arc::clone(&subscription)).await?;
+    let action = Action::Verified { sink_generation: subscription.sink_generation, failure };
+    api.submit(&subscription.tenant, subscription.id, action).await?;
+    // Deleted between its verification and this read.
+    api.own(&subscription.tenant, subscription.id).ok_or_else(|| Code::NotFound.into())
+}
+
+/// Probes a destination once, and changes nothing. Why it failed, if it did.
+pub(crate) async fn test(
+    api: &Api,
+    subscription: Arc<Subscription>,
+) -> Result<Option<String>, Problem> {
     let at = api.operations.clock.now();
     let event_id = EventId::from_parts(at.0, api.operations.entropy.ten());
     let event = test_event(&subscription, event_id, at);
     let attempt = Attempt {
         job: JobId::derive(subscription.tenant.as_str(), event_id, subscription.id, PROBE_NONCE),
         delivery_id: api.operations.uuid(),
-        subscription: Arc::clone(&subscription),
+        subscription,
         event: Arc::new(event),
         at,
     };
-    let failure = match api.sink.verify(attempt).await.result {
-        AttemptResult::Delivered => None,
+    match api.sink.verify(attempt).await.result {
+        AttemptResult::Delivered => Ok(None),
         AttemptResult::Failed { class, detail } => {
             let reason = format!("{class}: {detail}");
-            Some(reason.chars().take(FAILURE_CHARS_MAX).collect())
+            Ok(Some(reason.chars().take(FAILURE_CHARS_MAX).collect()))
         }
-        AttemptResult::NotAttempted { detail } => return Err(Problem::cannot_probe(detail)),
-    };
-    let action = Action::Verified { sink_generation: subscription.sink_generation, failure };
-    api.submit(&subscription.tenant, subscription.id, action).await?;
-    // Deleted between its verification and this read.
-    api.own(&subscription.tenant, subscription.id).ok_or_else(|| Code::NotFound.into())
+        AttemptResult::NotAttempted { detail } => Err(Problem::cannot_probe(detail)),
+    }
 }
 
 /// The event that a probe sends: well-formed in every header that a receiver may look at, and no

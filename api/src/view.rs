@@ -5,12 +5,13 @@ use axum::Json;
 use axum::http::header::ETAG;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::Value;
 use streaming_hub_model::event_key::KeyPattern;
 use streaming_hub_model::id::SubscriptionId;
-use streaming_hub_model::subscription::{SinkConfig, Subscription, VerificationState};
+use streaming_hub_model::subscription::{
+    DisabledReason, Ordering, SinkConfig, Subscription, VerificationState,
+};
 use streaming_hub_model::tenant::TenantId;
 
 /// The representation of a subscription (contract section 7).
@@ -24,40 +25,53 @@ pub(crate) struct View<'a> {
     schema_major: u16,
     sink: SinkView<'a>,
     enabled: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disabled_reason: Option<DisabledReason>,
+    paused: bool,
     verification_state: VerificationState,
     #[serde(skip_serializing_if = "Option::is_none")]
     verification_failure: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_schedule: Option<&'a Value>,
     max_in_flight: u16,
+    ordering: Ordering,
     created_at: String,
     updated_at: String,
     version: u64,
 }
 
+/// A sink without its secrets. Read as the sink of a request it changes nothing.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum SinkView<'a> {
+pub(crate) enum SinkView<'a> {
     Webhook { url: &'a str },
+}
+
+impl<'a> From<&'a SinkConfig> for SinkView<'a> {
+    fn from(sink: &'a SinkConfig) -> Self {
+        match sink {
+            SinkConfig::Webhook(webhook) => Self::Webhook { url: &webhook.url },
+        }
+    }
 }
 
 impl<'a> From<&'a Subscription> for View<'a> {
     fn from(record: &'a Subscription) -> Self {
-        let sink = match &record.sink {
-            SinkConfig::Webhook(webhook) => SinkView::Webhook { url: &webhook.url },
-        };
         Self {
             id: record.id,
             name: &record.name,
             event_types: &record.event_types,
             origin: record.origin.as_deref(),
             schema_major: record.schema_major,
-            sink,
+            sink: SinkView::from(&record.sink),
             enabled: record.enabled,
+            disabled_reason: record.disabled_reason,
+            paused: record.paused,
             verification_state: record.verification_state,
             verification_failure: record.verification_failure.as_deref(),
             retry_schedule: record.retry_schedule.as_ref(),
             max_in_flight: record.max_in_flight,
+            ordering: record.ordering,
             created_at: record.created_at.to_rfc3339(),
             updated_at: record.updated_at.to_rfc3339(),
             version: record.version,
@@ -79,6 +93,11 @@ impl<'a> From<&'a Subscription> for OwnedView<'a> {
     }
 }
 
+/// Answers an operator with anyone's subscription and its ETag.
+pub(crate) fn owned(record: &Subscription) -> Response {
+    tagged(record, Json(OwnedView::from(record)).into_response())
+}
+
 /// One page of a list.
 #[derive(Serialize)]
 pub(crate) struct PageView<V> {
@@ -87,29 +106,18 @@ pub(crate) struct PageView<V> {
     pub(crate) next_cursor: Option<SubscriptionId>,
 }
 
-/// The one answer that shows a signing secret: that of the creation that made it.
-#[derive(Serialize)]
-struct CreatedView<'a> {
-    #[serde(flatten)]
-    subscription: View<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    signing_secret: Option<&'a str>,
-}
-
 /// Answers with a subscription and its ETag.
 pub(crate) fn subscription(record: &Subscription) -> Response {
     tagged(record, Json(View::from(record)).into_response())
 }
 
-/// Answers a creation. `made` is the signing secret that the hub made, if it did.
-pub(crate) fn created(record: &Subscription, made: Option<&SecretString>) -> Response {
-    let signing_secret = made.map(ExposeSecret::expose_secret);
-    let body = CreatedView { subscription: record.into(), signing_secret };
-    tagged(record, (StatusCode::CREATED, Json(body)).into_response())
+/// Answers a creation.
+pub(crate) fn created(record: &Subscription) -> Response {
+    tagged(record, (StatusCode::CREATED, Json(View::from(record))).into_response())
 }
 
 /// Adds the ETag.
-pub(crate) fn tagged(record: &Subscription, mut response: Response) -> Response {
+fn tagged(record: &Subscription, mut response: Response) -> Response {
     // A quoted number is always a legal header value.
     if let Ok(etag) = HeaderValue::from_str(&format!("\"{}\"", record.version)) {
         response.headers_mut().insert(ETAG, etag);

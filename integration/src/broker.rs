@@ -24,6 +24,7 @@ const TRIES: u32 = 3;
 pub struct Broker {
     bootstrap: String,
     nodes: u16,
+    port: u16,
     directory: PathBuf,
     _keeper: Keeper,
 }
@@ -37,11 +38,24 @@ impl Broker {
         Self::start_nodes(1)
     }
 
+    /// Starts one node with an authorizer: behind [`Self::restricted`] the user `hub` may do what
+    /// it is granted, and nothing else.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with_authorizer() -> Result<Self> {
+        Self::begin(1, true)
+    }
+
     /// Starts a cluster of one or three nodes.
     ///
     /// # Errors
     /// As [`Self::start`].
     pub fn start_nodes(nodes: u16) -> Result<Self> {
+        Self::begin(nodes, false)
+    }
+
+    fn begin(nodes: u16, authorizer: bool) -> Result<Self> {
         let made = tempfile::Builder::new().prefix("streaming-hub-kafka-").tempdir()?;
         // The script's purge removes it, also when this process cannot any more.
         let directory = made.keep();
@@ -50,20 +64,25 @@ impl Broker {
         let script = script();
         let keeper = Keeper::new(&[&[script.as_os_str()], &stop[..], &[dir]].concat())?;
         let mut tries = 0;
-        let bootstrap = loop {
+        let (bootstrap, port) = loop {
             tries += 1;
-            match Self::run(&directory, nodes) {
-                Ok(bootstrap) => break bootstrap,
+            match Self::run(&directory, nodes, authorizer) {
+                Ok(found) => break found,
                 Err(error) if tries == TRIES => return Err(error),
                 Err(_) => {}
             }
         };
-        Ok(Self { bootstrap, nodes, directory, _keeper: keeper })
+        Ok(Self { bootstrap, nodes, port, directory, _keeper: keeper })
     }
 
-    fn run(directory: &Path, nodes: u16) -> Result<String> {
-        let port = ports::free(nodes * 2)?.to_string();
+    fn run(directory: &Path, nodes: u16, authorizer: bool) -> Result<(String, u16)> {
+        let own = ports::free(nodes * 2 + u16::from(authorizer))?;
+        let port = own.to_string();
         let mut command = Command::new(script());
+        if authorizer {
+            command.env("STREAMING_HUB_KAFKA_AUTHORIZER", "1");
+            command.env("STREAMING_HUB_KAFKA", "maven");
+        }
         command.arg("start").arg("--dir").arg(directory);
         command.args(["--port", &port, "--nodes", &nodes.to_string()]);
         let output = command.output().context("scripts/kafka")?;
@@ -71,7 +90,7 @@ impl Broker {
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let found = said.lines().find_map(|line| line.strip_prefix("bootstrap="));
         match found {
-            Some(bootstrap) if output.status.success() => Ok(bootstrap.to_owned()),
+            Some(bootstrap) if output.status.success() => Ok((bootstrap.to_owned(), own)),
             _ => bail!("scripts/kafka start: {}\n{said}{told}", output.status),
         }
     }
@@ -80,6 +99,25 @@ impl Broker {
     #[must_use]
     pub fn bootstrap(&self) -> &str {
         &self.bootstrap
+    }
+
+    /// `bootstrap.servers` of the listener of the user `hub`, whose password is `hub-secret`.
+    #[must_use]
+    pub fn restricted(&self) -> String {
+        format!("127.0.0.1:{}", self.port + 2)
+    }
+
+    /// Runs one of Kafka's own tools with full rights.
+    ///
+    /// # Errors
+    /// What the tool said.
+    pub fn tool(&self, name: &str, arguments: &[String]) -> Result<()> {
+        let mut command = Command::new(script());
+        command.arg("tool").arg("--dir").arg(&self.directory).arg(name).args(arguments);
+        let output = command.output().context("scripts/kafka tool")?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{name} {arguments:?}: {}\n{told}", output.status);
+        Ok(())
     }
 
     /// Ends a node at once, as a crash would.

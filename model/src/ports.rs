@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::change::{Change, Decision};
 use crate::delivery_calls::{Answer, Question};
+use crate::dlq::{Entry, Filter, Page, Place};
 use crate::hold::{Hold, Scope};
 use crate::id::SubscriptionId;
 use crate::peer::CallError;
@@ -86,6 +87,26 @@ pub trait Holding: Send + Sync {
 
     /// Lifts the hold of a scope; one that is not there is lifted already.
     fn lift(&self, scope: Scope) -> SinkFuture<'_, Result<(), Unavailable>>;
+}
+
+/// Why an entry of a producers' dead-letter topic cannot be shown just now.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the entry could not be read: {0}")]
+pub struct Unread(pub String);
+
+/// What this instance knows of the producers' dead-letter topics (contract section 6).
+pub trait ProducerDeadLetters: Send + Sync {
+    /// A page of what the filter admits, newest first, that begins behind `cursor`; `None` when
+    /// that is no cursor of this list.
+    fn page(
+        &self,
+        filter: Filter,
+        cursor: Option<String>,
+        limit: usize,
+    ) -> SinkFuture<'_, Option<Page>>;
+
+    /// One entry, read from its topic; `None` when there is none any more.
+    fn entry(&self, place: Place) -> SinkFuture<'_, Result<Option<Entry>, Unread>>;
 }
 
 /// Whether this instance can do its work.

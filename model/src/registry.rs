@@ -6,6 +6,8 @@ use crate::change::{Action, Change, Decision, Refusal};
 use crate::subscription::{DisabledReason, Subscription, VerificationState};
 use crate::time::UnixMillis;
 
+mod patch;
+
 /// Per-tenant limits (contract section 7, "Defaults").
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -40,18 +42,49 @@ pub fn decide(
     now: UnixMillis,
 ) -> (Option<Write>, Decision) {
     let own = current.record.filter(|record| record.tenant == change.tenant);
-    match (change.action, own) {
-        (Action::Create { record }, _) => create(*record, current, limits, now),
-        (_, None) => refuse(Refusal::NotFound),
-        (Action::Delete, Some(_)) => (Some(Write::Delete), Decision::Deleted),
+    let record = match (change.action, own) {
+        (Action::Create { record }, _) => return create(*record, current, limits, now),
+        (Action::Idempotency { .. }, _) | (_, None) => return refuse(Refusal::NotFound),
+        (Action::Delete { expected }, Some(record)) => {
+            return match is_stale(record, expected) {
+                true => refuse(Refusal::Stale),
+                false => (Some(Write::Delete), Decision::Deleted),
+            };
+        }
+        (Action::Patch { expected, by, set }, Some(record)) => match is_stale(record, expected) {
+            true => Err(Refusal::Stale),
+            false => patch::patched(record, set, by),
+        },
+        (Action::Rotate { expected, sealed, overlap_ms }, Some(record)) => {
+            match is_stale(record, expected) {
+                true => Err(Refusal::Stale),
+                false => Ok(patch::rotated(record, sealed, change.id, now.plus(overlap_ms), now)),
+            }
+        }
+        (Action::Resealed { pairs }, Some(record)) => Ok(patch::resealed(record, &pairs)),
         (Action::Disable { reason, sink_generation }, Some(record)) => {
-            disable(record.clone(), sink_generation, reason, now)
+            disabled(record, sink_generation, reason)
         }
         (Action::Verified { sink_generation, failure }, Some(record)) => {
-            verified(record.clone(), sink_generation, failure, now)
+            verified(record, sink_generation, failure, now)
         }
+    };
+    match record {
+        Ok(Some(record)) => put(record, now),
+        Ok(None) => {
+            let version = own.map_or(0, |record| record.version);
+            (None, Decision::Written { version })
+        }
+        Err(refusal) => refuse(refusal),
     }
 }
+
+fn is_stale(record: &Subscription, expected: Option<u64>) -> bool {
+    expected.is_some_and(|version| version != record.version)
+}
+
+/// What a record becomes: another, the same, or a refusal.
+type Changed = Result<Option<Subscription>, Refusal>;
 
 fn create(
     mut record: Subscription,
@@ -70,41 +103,46 @@ fn create(
     record.sink_generation = 1;
     record.verification_state = VerificationState::Pending;
     record.verification_failure = None;
+    record.verified_at = None;
     put(record, now)
 }
 
-fn disable(
-    mut record: Subscription,
-    sink_generation: u64,
-    reason: DisabledReason,
-    now: UnixMillis,
-) -> (Option<Write>, Decision) {
+fn disabled(record: &Subscription, sink_generation: u64, reason: DisabledReason) -> Changed {
     if record.sink_generation != sink_generation {
-        return refuse(Refusal::DestinationChanged);
+        return Err(Refusal::DestinationChanged);
     }
     if !record.enabled {
-        return (None, Decision::Written { version: record.version });
+        return Ok(None);
     }
+    let mut record = record.clone();
     record.enabled = false;
     record.disabled_reason = Some(reason);
-    put(record, now)
+    Ok(Some(record))
 }
 
+/// A success enables again what its destination's failures had switched off.
 fn verified(
-    mut record: Subscription,
+    record: &Subscription,
     sink_generation: u64,
     failure: Option<String>,
     now: UnixMillis,
-) -> (Option<Write>, Decision) {
+) -> Changed {
     if record.sink_generation != sink_generation {
-        return refuse(Refusal::DestinationChanged);
+        return Err(Refusal::DestinationChanged);
     }
-    record.verification_state = match failure {
-        None => VerificationState::Active,
-        Some(_) => VerificationState::Failed,
-    };
+    let mut record = record.clone();
     record.verification_failure = failure;
-    put(record, now)
+    if record.verification_failure.is_some() {
+        record.verification_state = VerificationState::Failed;
+        return Ok(Some(record));
+    }
+    record.verification_state = VerificationState::Active;
+    record.verified_at = Some(now);
+    if matches!(record.disabled_reason, Some(DisabledReason::Gone | DisabledReason::Failing)) {
+        record.enabled = true;
+        record.disabled_reason = None;
+    }
+    Ok(Some(record))
 }
 
 fn put(mut record: Subscription, now: UnixMillis) -> (Option<Write>, Decision) {
@@ -119,91 +157,4 @@ fn refuse(refusal: Refusal) -> (Option<Write>, Decision) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::subscription::tests::subscription;
-    use crate::tenant::TenantId;
-    use uuid::Uuid;
-
-    const LIMITS: Limits = Limits { subscriptions_per_tenant: 2 };
-    const NOW: UnixMillis = UnixMillis(77);
-
-    fn change(tenant: &str, action: Action) -> Change {
-        Change {
-            id: Uuid::nil(),
-            reply_to: "i".into(),
-            tenant: TenantId::parse(tenant).unwrap(),
-            subscription: subscription().id,
-            action,
-        }
-    }
-
-    fn step(record: Option<&Subscription>, change: Change) -> (Option<Write>, Decision) {
-        decide(change, Current { record, tenant_subscriptions: 1 }, LIMITS, NOW)
-    }
-
-    #[test]
-    fn a_new_subscription_is_pending_whatever_was_asked() {
-        let asked = Action::Create { record: Box::new(subscription()) };
-        let (write, decision) = step(None, change("acme", asked));
-        assert_eq!(decision, Decision::Written { version: 1 });
-        let Some(Write::Put(record)) = write else { panic!("nothing written") };
-        assert_eq!(record.verification_state, VerificationState::Pending);
-        assert_eq!((record.created_at, record.updated_at), (NOW, NOW));
-    }
-
-    #[test]
-    fn an_id_is_used_once_and_the_limit_holds() {
-        let create = || change("acme", Action::Create { record: Box::new(subscription()) });
-        assert_eq!(step(Some(&subscription()), create()), refuse(Refusal::Exists));
-        let full = Current { record: None, tenant_subscriptions: 2 };
-        assert_eq!(decide(create(), full, LIMITS, NOW), refuse(Refusal::TooMany));
-    }
-
-    #[test]
-    fn another_tenants_subscription_does_not_exist() {
-        let record = subscription();
-        let verified = Action::Verified { sink_generation: 1, failure: None };
-        for action in [Action::Delete, verified] {
-            assert_eq!(step(Some(&record), change("evil", action)), refuse(Refusal::NotFound));
-        }
-        assert_eq!(step(None, change("acme", Action::Delete)), refuse(Refusal::NotFound));
-    }
-
-    #[test]
-    fn a_verification_counts_for_the_generation_that_it_probed() {
-        let mut record = subscription();
-        record.sink_generation = 4;
-        let stale = Action::Verified { sink_generation: 3, failure: None };
-        let answer = step(Some(&record), change("acme", stale));
-        assert_eq!(answer, refuse(Refusal::DestinationChanged));
-        let failed = Action::Verified { sink_generation: 4, failure: Some("http_5xx".into()) };
-        let (Some(Write::Put(record)), _) = step(Some(&record), change("acme", failed)) else {
-            panic!("nothing written")
-        };
-        assert_eq!(record.verification_state, VerificationState::Failed);
-        assert_eq!(record.version, 2);
-    }
-
-    #[test]
-    fn a_subscription_is_disabled_once_and_for_the_destination_that_failed() {
-        let disable = |sink_generation| {
-            change("acme", Action::Disable { reason: DisabledReason::Gone, sink_generation })
-        };
-        let record = subscription();
-        assert_eq!(step(Some(&record), disable(2)), refuse(Refusal::DestinationChanged));
-        let (Some(Write::Put(off)), _) = step(Some(&record), disable(1)) else {
-            panic!("nothing written")
-        };
-        assert!(!off.enabled);
-        assert_eq!(off.disabled_reason, Some(DisabledReason::Gone));
-        let again = step(Some(&off), disable(1));
-        assert_eq!(again, (None, Decision::Written { version: off.version }));
-    }
-
-    #[test]
-    fn a_deletion_writes_a_tombstone() {
-        let answer = step(Some(&subscription()), change("acme", Action::Delete));
-        assert_eq!(answer, (Some(Write::Delete), Decision::Deleted));
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use uuid::Uuid;
 
 use crate::event_key::KeyPattern;
 use crate::id::SubscriptionId;
@@ -44,6 +45,9 @@ pub struct Subscription {
     /// Why the last probe failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification_failure: Option<String>,
+    /// When a probe last succeeded. Failures before that are forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_at: Option<UnixMillis>,
     /// Its own back-off curve. Kept as written: one that is malformed falls back to the default
     /// (contract section 4, "Back-off").
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,6 +198,9 @@ pub struct SigningSecret {
     /// When it stops signing; never when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<UnixMillis>,
+    /// What made it: the change that rotated to it, or a name drawn with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_by: Option<Uuid>,
 }
 
 impl SigningSecret {

@@ -137,6 +137,23 @@ group.initial.rebalance.delay.ms=0
 broker.session.timeout.ms=4000
 broker.heartbeat.interval.ms=500
 PROPERTIES
+  [[ -z ${STREAMING_HUB_KAFKA_AUTHORIZER-} ]] || write_authorizer "$1" "$own"
+}
+
+# A listener for the user "hub" that may do nothing until somebody grants it; who comes by the
+# plain one may do everything.
+write_authorizer() {
+  local sasl=$(($2 + 2))
+  cat >>"$dir/node-$1/server.properties" <<PROPERTIES
+listeners=PLAINTEXT://127.0.0.1:$2,CONTROLLER://127.0.0.1:$(($2 + 1)),SASL://127.0.0.1:$sasl
+advertised.listeners=PLAINTEXT://127.0.0.1:$2,SASL://127.0.0.1:$sasl
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule \
+  required user_hub="hub-secret";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+PROPERTIES
 }
 
 # Sets command to run a class of Kafka's jars: java_command [JVM OPTIONS] -- CLASS ARGS. The serial

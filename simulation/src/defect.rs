@@ -50,11 +50,15 @@ pub enum Defect {
     SaltedAtOnce,
     /// Jobs are another tenant's.
     WrongTenant,
+    /// A claim made in the lane does not count.
+    ReclaimNotCounted,
+    /// Claims are not written down.
+    ClaimUnwritten,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::ApplyBeforeCommit,
         Self::CommitAssumed,
         Self::UnknownTakenForAborted,
@@ -77,6 +81,8 @@ impl Defect {
         Self::AgelessCheckpoint,
         Self::SaltedAtOnce,
         Self::WrongTenant,
+        Self::ReclaimNotCounted,
+        Self::ClaimUnwritten,
     ];
 
     /// What the cluster does under it.

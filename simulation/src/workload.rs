@@ -178,7 +178,7 @@ impl Workload {
                 let sink_generation = if random.below(12) == 0 { 7 } else { 1 };
                 (tenant, id, Action::Verified { sink_generation, failure })
             }
-            (4, Some((tenant, id))) => (tenant, id, Action::Delete),
+            (4, Some((tenant, id))) => (tenant, id, Action::Delete { expected: None }),
             (5, Some((tenant, id))) => {
                 let record = self.subscription(&mut random, &tenant, id);
                 (tenant, id, Action::Create { record: Box::new(record) })
@@ -228,6 +228,7 @@ impl Workload {
             enabled: true,
             verification_state: VerificationState::Pending,
             verification_failure: None,
+            verified_at: None,
             retry_schedule: schedule.and_then(|text| serde_json::from_str(text).ok()),
             disabled_reason: None,
             paused: false,

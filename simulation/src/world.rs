@@ -245,6 +245,7 @@ impl<'a> World<'a> {
                 owner: subscription.tenant.as_str().to_owned(),
                 tenant: event.tenant.as_str().to_owned(),
                 caller: (process.life.number, address.incarnation),
+                in_lane: order.slot.is_in_lane(),
                 at_most: usize::from(subscription.max_in_flight),
             };
             self.seam.trace.say(|| format!("  {} attempts {}", process.life.instance, call.job));
@@ -334,6 +335,7 @@ fn told(line: &history::Line) -> String {
         history::Line::Row(row) => {
             format!("row {} at {}: {}", row.id, row.offset, row.row.is_some())
         }
+        history::Line::Claimed(job, claim) => format!("claim of {job}: {claim:?}"),
         history::Line::Reply(reply) => format!("reply {:?}", reply.verdict),
     }
 }

@@ -12,7 +12,7 @@ const SEEDS_MAX: u64 = 6_000;
 const STEPS: u64 = 1_500;
 
 /// Defect, the kind of fault that shows it best, and the seed that notices it, tried first.
-const KNOWN: [(Defect, &[Fault], u64); 22] = [
+const KNOWN: [(Defect, &[Fault], u64); 24] = [
     (Defect::ApplyBeforeCommit, &[Fault::CommitFails], 6),
     (Defect::CommitAssumed, &[Fault::CommitFails], 5),
     (Defect::UnknownTakenForAborted, &[Fault::UnknownCommitted], 4),
@@ -35,6 +35,8 @@ const KNOWN: [(Defect, &[Fault], u64); 22] = [
     (Defect::AgelessCheckpoint, &[Fault::Leap], 542),
     (Defect::SaltedAtOnce, &[], 6),
     (Defect::WrongTenant, &[], 1),
+    (Defect::ReclaimNotCounted, &[Fault::Kill], 1),
+    (Defect::ClaimUnwritten, &[Fault::Kill], 1),
 ];
 
 fn run(seed: u64, faults: &[Fault]) -> Run {

@@ -45,6 +45,8 @@ pub(super) const BOUNDS: &[(&str, i64, i64)] = &[
     ("webhook.payload_bytes_max", 1_024, 67_108_864),
     ("webhook.connections_per_destination", 1, 128),
     ("webhook.idle_ms", 0, 3_600_000),
+    ("dlq.index_entries_max", 1_000, 10_000_000),
+    ("dlq.index_retention_hours", 1, 87_600),
     ("api.subscriptions_per_tenant", 1, 100_000),
     ("api.event_types_per_subscription", 1, 1_000),
     ("api.request_timeout_ms", 1_000, 600_000),

@@ -22,14 +22,16 @@ pub(crate) enum Role {
     Delivery,
     /// Decides changes of subscriptions.
     Registry,
+    /// Lists the producers' dead letters.
+    Dlq,
     /// Answers HTTP.
     Api,
 }
 
 impl Role {
     /// All of them, in the order of a record's life.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Ingest, Self::Match, Self::Delivery, Self::Registry, Self::Api];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Ingest, Self::Match, Self::Delivery, Self::Registry, Self::Dlq, Self::Api];
 
     /// As it is written.
     pub(crate) fn name(self) -> &'static str {
@@ -38,6 +40,7 @@ impl Role {
             Self::Match => "match",
             Self::Delivery => "delivery",
             Self::Registry => "registry",
+            Self::Dlq => "dlq",
             Self::Api => "api",
         }
     }

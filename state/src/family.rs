@@ -12,6 +12,7 @@ pub mod dead_letter;
 pub mod dedup;
 pub mod due;
 pub mod failure_span;
+pub mod idempotency;
 pub mod job;
 pub mod ready;
 pub mod subscription;
@@ -54,6 +55,8 @@ pub enum Family {
     Claim = 11,
     /// [`failure_span`]: since when a subscription's attempts fail.
     FailureSpan = 13,
+    /// [`idempotency`]: the registry's idempotency keys.
+    Idempotency = 29,
 }
 
 /// What `decode` makes of the first key of a range; `None` for an empty one. One seek.
@@ -90,6 +93,7 @@ mod tests {
             (Family::AttemptLine, 10),
             (Family::Claim, 11),
             (Family::FailureSpan, 13),
+            (Family::Idempotency, 29),
         ];
         for (family, number) in pinned {
             assert_eq!(family as u8, number, "{family:?} was renumbered: old stores are misread");

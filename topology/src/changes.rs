@@ -140,7 +140,10 @@ fn is_readable(table: &Table, id: SubscriptionId, decision: &Decision) -> bool {
     match decision {
         Decision::Written { version } => table.get(id).is_some_and(|row| row.version >= *version),
         Decision::Deleted => table.get(id).is_none(),
-        Decision::Refused { .. } => true,
+        Decision::Refused { .. }
+        | Decision::Claimed { .. }
+        | Decision::Noted
+        | Decision::Repeated { .. } => true,
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod group;
 pub(crate) mod logs;
 pub(crate) mod membership;
 pub(crate) mod offsets;
+pub mod peek;
 pub(crate) mod session_clients;
 pub(crate) mod transactor;
 
@@ -18,7 +19,7 @@ use streaming_hub_model::headers::HeaderRef;
 use crate::runtime::processor::Record;
 
 /// A fetched message as processors see it.
-fn record<'a, M: Message>(message: &'a M, headers: &'a [HeaderRef<'a>]) -> Record<'a> {
+pub(crate) fn record<'a, M: Message>(message: &'a M, headers: &'a [HeaderRef<'a>]) -> Record<'a> {
     Record {
         topic: message.topic(),
         partition: message.partition(),

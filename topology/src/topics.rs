@@ -38,6 +38,8 @@ pub enum Topic {
     Salts,
     /// What operators hold.
     Holds,
+    /// Idempotency keys and the answers kept under them.
+    Idempotency,
 }
 
 /// How many retry tiers there are: one for each back-off step but the first.
@@ -99,6 +101,8 @@ const REPLY_HOURS: u64 = 1;
 /// Attempts that a restore reads of each partition: enough for the last ones of its subscriptions,
 /// and a matter of a second however long the log is.
 const ATTEMPTS_TAIL: i64 = 20_000;
+/// Hours that an idempotency key's last record is kept: longer than the key counts.
+const IDEMPOTENCY_HOURS: u64 = 36;
 /// Room beside a payload for headers and framing, bytes.
 const RECORD_OVERHEAD_BYTES: usize = 1024 * 1024;
 /// The least `max.message.bytes` of an internal topic: larger than what brokers let producers
@@ -139,6 +143,7 @@ impl Topic {
             Self::Instances,
             Self::Salts,
             Self::Holds,
+            Self::Idempotency,
         ]
         .into_iter()
         .chain(retries)
@@ -164,6 +169,7 @@ impl Topic {
             Self::Claims => 23,
             Self::Failures => 24,
             Self::Holds => 26,
+            Self::Idempotency => 29,
         }
     }
 
@@ -184,7 +190,8 @@ impl Topic {
             | Self::Attempts
             | Self::DeadLetters
             | Self::Claims
-            | Self::Failures => Kind::Own,
+            | Self::Failures
+            | Self::Idempotency => Kind::Own,
             Self::Inbox
             | Self::Quarantine
             | Self::SubscriptionReplies
@@ -234,6 +241,7 @@ impl Topic {
             Self::Attempts => Cleanup::Delete(settings.attempts_hours),
             Self::DeadLetters => Cleanup::CompactAndDelete(settings.dead_letter_hours),
             Self::SubscriptionReplies => Cleanup::Delete(REPLY_HOURS),
+            Self::Idempotency => Cleanup::CompactAndDelete(IDEMPOTENCY_HOURS),
         }
     }
 
@@ -284,6 +292,7 @@ impl fmt::Display for Topic {
             Self::Instances => "instances",
             Self::Salts => "salts",
             Self::Holds => "holds",
+            Self::Idempotency => "idempotency",
         })
     }
 }

@@ -56,17 +56,56 @@ pub fn registry() -> SubTopology {
     SubTopology {
         name: "registry",
         source: Source::Internal(Topic::SubscriptionChanges),
-        restores: vec![Topic::Subscriptions],
+        restores: vec![Topic::Subscriptions, Topic::Idempotency],
         resume: Resume::Committed,
-        writes: vec![Topic::Subscriptions, Topic::SubscriptionReplies, Topic::Instances],
+        writes: vec![
+            Topic::Subscriptions,
+            Topic::Idempotency,
+            Topic::SubscriptionReplies,
+            Topic::Instances,
+        ],
     }
+}
+
+/// Every sub-topology, in the order of a record's life.
+#[must_use]
+pub fn all(follow: FollowSet) -> Vec<SubTopology> {
+    vec![ingest(follow), matching(), delivery(), registry()]
+}
+
+/// The whole topology as a Mermaid flow chart.
+#[must_use]
+pub fn mermaid(application: &str, follow: FollowSet) -> String {
+    let mut text = String::from("flowchart LR\n");
+    for spec in all(follow) {
+        let _ = writeln!(text, "  {}([{}])", spec.name, spec.name);
+        match &spec.source {
+            Source::Facts(_) => {
+                let sources = spec.source.subscription(application).join("<br>");
+                let _ = writeln!(text, "  facts[\"{sources}\"] --> {}", spec.name);
+            }
+            Source::Internal(topic) => {
+                let name = topic.name(application);
+                let _ = writeln!(text, "  {topic}[{name}] --> {}", spec.name);
+            }
+        }
+        let is_shared = |topic: &&Topic| !matches!(topic, Topic::Retry(2..) | Topic::Instances);
+        for topic in spec.writes.iter().filter(is_shared) {
+            let name = match topic {
+                Topic::Retry(_) => format!("{application}-retry-01 … -{RETRY_TIERS}"),
+                other => other.name(application),
+            };
+            let _ = writeln!(text, "  {} --> {topic}[{name}]", spec.name);
+        }
+    }
+    text
 }
 
 /// The whole topology as text.
 #[must_use]
 pub fn describe(application: &str, follow: FollowSet) -> String {
     let mut text = String::new();
-    for spec in [ingest(follow), matching(), delivery(), registry()] {
+    for spec in all(follow) {
         let _ = writeln!(text, "sub-topology {}  (group {})", spec.name, spec.group(application));
         let source = spec.source.subscription(application).join("  ");
         let _ = writeln!(text, "  source    {source}");

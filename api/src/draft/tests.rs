@@ -4,6 +4,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use streaming_hub_model::event_key::KeyPattern;
 
+use super::Purpose;
 use super::{Draft, SinkDraft};
 use crate::fields::{Fault, Place};
 use crate::testing::{GIVEN, body, full_body};
@@ -11,7 +12,7 @@ use crate::testing::{GIVEN, body, full_body};
 const TYPES_MAX: usize = 3;
 
 fn parse(body: Value) -> Result<Draft, Vec<(String, Fault)>> {
-    Draft::parse(body, TYPES_MAX).map_err(|errors| {
+    Draft::parse(body, TYPES_MAX, Purpose::Create).map_err(|errors| {
         let flat = errors.into_iter().map(|error| match error.place {
             Place::Pointer(at) | Place::Parameter(at) => (at, error.code),
         });
@@ -176,7 +177,7 @@ fn neither_debug_output_nor_an_error_repeats_a_secret() {
     let mut body = full_body();
     for name in ["sceret", "type"] {
         body["sink"][name] = json!(GIVEN);
-        let errors = Draft::parse(body.clone(), TYPES_MAX).unwrap_err();
+        let errors = Draft::parse(body.clone(), TYPES_MAX, Purpose::Create).unwrap_err();
         assert!(!serde_json::to_string(&errors).unwrap().contains(GIVEN), "{name}");
     }
 }

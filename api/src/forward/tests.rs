@@ -18,6 +18,8 @@ use crate::Limits;
 use crate::auth::TenantCaller;
 use crate::body::JsonBody;
 use crate::exchange::exchange;
+use crate::guard::{Guard, guard};
+use crate::routes::Access;
 use crate::testing::{ACME, Harness, LONG, OPERATOR};
 
 const SECRET: &str = "a-cluster-key-of-32-bytes-at-least";
@@ -53,8 +55,10 @@ fn node(instance: &str, hosts: &[&str]) -> Node {
         let inbound = inbound.with_body(body.0.to_string());
         ask(api, caller, inbound, task.clone(), body.0)
     };
+    let guarded = Guard { api: Arc::clone(&api), access: Access::Tenant };
     let router = Router::new()
         .route("/v1/task", get(read).post(write))
+        .layer(from_fn_with_state(guarded, guard))
         .layer(DefaultBodyLimit::max(1_000))
         .layer(from_fn_with_state(Arc::clone(&api), admit))
         .layer(from_fn_with_state(Arc::clone(&api.operations), exchange))

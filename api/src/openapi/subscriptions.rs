@@ -10,6 +10,8 @@ use crate::draft::{
     NAME_CHARS_MAX, ORIGIN_BYTES_MAX, SECRET_CHARS_MAX, SECRET_CHARS_MIN, URL_BYTES_MAX,
 };
 
+use crate::secrets::OVERLAP_S_MAX;
+
 /// The id that examples use.
 const ID: &str = "0198f3a2-11aa-7c3e-9d21-5b8f0c4de001";
 
@@ -21,6 +23,9 @@ pub(super) fn schemas() -> Named {
         ("Subscription", subscription()),
         ("CreatedSubscription", created()),
         ("Sink", sink()),
+        ("SubscriptionPatch", patch()),
+        ("Rotation", rotation()),
+        ("Switch", switch()),
         ("SubscriptionPage", page("Subscription")),
         ("OwnedSubscription", owned()),
         ("OwnedSubscriptionPage", page("OwnedSubscription")),
@@ -48,6 +53,15 @@ fn settings() -> Value {
             "type": "integer", "minimum": 1, "maximum": MAX_IN_FLIGHT_MAX, "default": 1,
             "description": "How many attempts may be under way at once. 1 keeps the order.",
         },
+        "paused": {
+            "type": "boolean", "default": false,
+            "description": "It matches, and its jobs wait in order without attempts.",
+        },
+        "ordering": {
+            "type": "string", "enum": ["arrival", "strict"], "default": "arrival",
+            "description": "`strict`: nothing overtakes a job that is retried. Needs \
+                            `max_in_flight` 1.",
+        },
         "origin": {
             "type": "string", "minLength": 1, "maxLength": ORIGIN_BYTES_MAX,
             "description": "The only producing application (`ce-source`) that matches; any \
@@ -62,9 +76,11 @@ fn settings() -> Value {
 }
 
 /// `null` counts as a field that is not given.
-fn nullable(mut properties: Value, names: &[&str]) -> Value {
-    for name in names {
-        let field = &mut properties[*name];
+fn nullable(mut properties: Value) -> Value {
+    for (name, field) in properties.as_object_mut().into_iter().flatten() {
+        if ["name", "event_types", "sink"].contains(&name.as_str()) {
+            continue;
+        }
         if let Some(kind) = field["type"].as_str().map(str::to_owned) {
             field["type"] = json!([kind, "null"]);
         }
@@ -79,9 +95,7 @@ fn new_subscription() -> Value {
         "type": "boolean", "default": false,
         "description": "Probe the destination as part of the creation; needs a `secret`.",
     });
-    let optional =
-        ["schema_major", "enabled", "max_in_flight", "origin", "retry_schedule", "verify"];
-    let mut schema = closed(&nullable(properties, &optional), &["name", "event_types", "sink"]);
+    let mut schema = closed(&nullable(properties), &["name", "event_types", "sink"]);
     schema["examples"] = json!([{
         "name": "accounts of the ledger",
         "event_types": ["account.created", "transfer.*"],
@@ -103,12 +117,7 @@ fn new_sink() -> Value {
         &json!({
             "type": {"type": "string", "enum": ["webhook"]},
             "url": url(),
-            "secret": {
-                "type": ["string", "null"],
-                "minLength": SECRET_CHARS_MIN, "maxLength": SECRET_CHARS_MAX,
-                "pattern": "^[!-~]+$", "writeOnly": true,
-                "description": "The signing secret; without one the hub makes it.",
-            },
+            "secret": secret("The signing secret; without one the hub makes it."),
         }),
         &["type", "url"],
     )
@@ -128,6 +137,10 @@ fn subscription() -> Value {
         "sink": {"$ref": "#/components/schemas/Sink"},
         "verification_state": {"type": "string", "enum": ["pending", "active", "failed"]},
         "verification_failure": {"type": "string", "description": "Why the last probe failed."},
+        "disabled_reason": {
+            "type": "string", "enum": ["tenant", "operator", "gone", "failing"],
+            "description": "Why it is not `enabled`.",
+        },
         "created_at": timestamp("When it was created."),
         "updated_at": timestamp("When it last changed."),
         "version": {
@@ -147,8 +160,10 @@ fn subscription() -> Value {
             "schema_major",
             "sink",
             "enabled",
+            "paused",
             "verification_state",
             "max_in_flight",
+            "ordering",
             "created_at",
             "updated_at",
             "version",
@@ -168,8 +183,10 @@ fn example() -> Value {
         "schema_major": 1,
         "sink": {"type": "webhook", "url": "https://example.com/hooks/ledger"},
         "enabled": true,
+        "paused": false,
         "verification_state": "active",
         "max_in_flight": 1,
+        "ordering": "arrival",
         "created_at": "2026-03-01T12:00:00.000Z",
         "updated_at": "2026-03-01T12:00:03.000Z",
         "version": 2,
@@ -183,6 +200,44 @@ fn created() -> Value {
             "type": "string",
             "description": "The secret that the hub made. It is shown here and never again.",
         }},
+    })
+}
+
+fn patch() -> Value {
+    let mut properties = settings();
+    let mut sink = new_sink();
+    sink["required"] = json!([]);
+    properties["sink"] = sink;
+    let mut schema = closed(&nullable(properties), &[]);
+    schema["examples"] = json!([{"paused": true}, {"sink": {"url": "https://example.com/new"}}]);
+    schema
+}
+
+fn rotation() -> Value {
+    let mut schema = closed(
+        &json!({
+            "overlap_seconds": {
+                "type": ["integer", "null"],
+                "minimum": 0, "maximum": OVERLAP_S_MAX, "default": OVERLAP_S_MAX,
+                "description": "How long the old secret goes on signing beside the new one.",
+            },
+            "secret": secret("A secret of your own; without one the hub makes it."),
+        }),
+        &[],
+    );
+    schema["examples"] = json!([{"overlap_seconds": 3600}]);
+    schema
+}
+
+fn switch() -> Value {
+    closed(&json!({"enabled": {"type": "boolean"}}), &["enabled"])
+}
+
+fn secret(about: &str) -> Value {
+    json!({
+        "type": ["string", "null"],
+        "minLength": SECRET_CHARS_MIN, "maxLength": SECRET_CHARS_MAX,
+        "pattern": "^[!-~]+$", "writeOnly": true, "description": about,
     })
 }
 

@@ -52,7 +52,21 @@ fn every_reference_leads_to_something() {
 }
 
 #[test]
+fn the_committed_table_of_problems_is_the_one_of_the_code() {
+    committed("errors.md", &crate::problems_markdown());
+}
+
+/// Compares a page of docs/ with what the code makes of it; `UPDATE_DOCS=1` writes it.
+fn committed(name: &str, text: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap();
+    assert!(found == text, "docs/{name} is not what the code makes: UPDATE_DOCS=1 writes it");
+}
+
+#[test]
 fn the_committed_document_is_the_one_that_is_served() {
-    let committed = include_str!("../../../docs/openapi.json");
-    assert!(committed == text(), "`streaming-hub api openapi > docs/openapi.json` makes it anew");
+    committed("openapi.json", &text());
 }

@@ -1,13 +1,14 @@
 //! An operator's routes about everyone's subscriptions.
 
 use axum::http::{Method, StatusCode};
-use axum::routing::get;
+use axum::routing::{get, patch as axum_patch};
 use serde_json::json;
 
 use super::Route;
 use super::tenant::listing;
 use crate::openapi::Operation;
-use crate::subscriptions;
+use crate::problem::Code;
+use crate::{patch, subscriptions};
 
 pub(super) fn routes() -> Vec<Route> {
     let tenant = json!({"type": "string", "minLength": 1});
@@ -27,6 +28,18 @@ pub(super) fn routes() -> Vec<Route> {
             Operation::new("adminReadSubscription", "Read anyone's subscription")
                 .answer(StatusCode::OK, "The subscription.", "OwnedSubscription")
                 .with_header("ETag", "The version, in quotes."),
+        ),
+        Route::operator(
+            Method::PATCH,
+            "/admin/subscriptions/{id}",
+            axum_patch(patch::switch),
+            Operation::new("adminUpdateSubscription", "Switch anyone's subscription off or on")
+                .about("What an operator switched off, only an operator enables.")
+                .if_match()
+                .body_of("Switch", "application/merge-patch+json", true)
+                .answer(StatusCode::OK, "As it is now.", "OwnedSubscription")
+                .with_header("ETag", "The version, in quotes.")
+                .problems(&[Code::VerificationRequired, Code::Unavailable, Code::Undecided]),
         ),
     ]
 }

@@ -1,14 +1,14 @@
 //! A tenant's routes about its subscriptions.
 
 use axum::http::{Method, StatusCode};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, patch as axum_patch, post};
 use serde_json::json;
 
 use super::Route;
 use crate::openapi::Operation;
 use crate::problem::Code;
 use crate::query::LIMIT_MAX;
-use crate::{subscriptions, verify};
+use crate::{patch, secrets, subscriptions, verify};
 
 const ALL: &str = "/v1/subscriptions";
 const ONE: &str = "/v1/subscriptions/{id}";
@@ -22,12 +22,19 @@ pub(super) fn routes() -> Vec<Route> {
         Route::tenant(Method::POST, ALL, post(subscriptions::create), create()),
         Route::tenant(Method::GET, ALL, get(subscriptions::list), list()),
         Route::tenant(Method::GET, ONE, get(subscriptions::read), read()),
+        Route::tenant(Method::PATCH, ONE, axum_patch(patch::update), change()),
         Route::tenant(Method::DELETE, ONE, delete(subscriptions::remove), remove()),
         Route::tenant(
             Method::POST,
             "/v1/subscriptions/{id}/verify",
             post(verify::verify),
             verification(),
+        ),
+        Route::tenant(
+            Method::POST,
+            "/v1/subscriptions/{id}/rotate-secret",
+            post(secrets::rotate),
+            rotation(),
         ),
     ]
 }
@@ -84,9 +91,48 @@ fn read() -> Operation {
         .with_header("ETag", ETAG)
 }
 
+fn change() -> Operation {
+    Operation::new("updateSubscription", "Change some fields of a subscription")
+        .about(
+            "A JSON merge patch (RFC 7396): what it names is set, `null` is the default. A new \
+             destination or secret of an `active` subscription is probed first: a success sets \
+             it, a failure is 422 `verification_failed` and nothing changes. Of any other, the \
+             new destination is `pending`. `enabled: true` does not lift `gone` and `failing`; a \
+             verification does.",
+        )
+        .if_match()
+        .body_of("SubscriptionPatch", "application/merge-patch+json", true)
+        .answer(StatusCode::OK, "As it is now.", "Subscription")
+        .with_header("ETag", ETAG)
+        .problems(&[
+            Code::DestinationChanged,
+            Code::DestinationRefused,
+            Code::SinkTypeImmutable,
+            Code::VerificationFailed,
+            Code::VerificationRequired,
+            Code::DisabledByOperator,
+            Code::CannotProbe,
+        ])
+        .problems(&WRITES)
+}
+
+fn rotation() -> Operation {
+    Operation::new("rotateSecret", "Sign with a new secret")
+        .about(
+            "For `overlap_seconds` deliveries carry two signatures, the new secret's first. 0 \
+             ends the old one at once: for a secret that leaked.",
+        )
+        .if_match()
+        .body_of("Rotation", "application/json", false)
+        .answer(StatusCode::OK, "As it is now, with the new secret.", "CreatedSubscription")
+        .with_header("ETag", ETAG)
+        .problems(&WRITES)
+}
+
 fn remove() -> Operation {
     Operation::new("deleteSubscription", "Delete a subscription")
         .about("Jobs that wait become dead letters `subscription_deleted`.")
+        .if_match()
         .answer_of(StatusCode::NO_CONTENT, "It is gone.", None)
         .problems(&WRITES)
 }

@@ -11,7 +11,11 @@ use crate::testing::{ACME, Answer, EVIL, Harness, LONG, OPERATOR, body};
 
 async fn call(harness: &Harness, route: &Route, id: &str, token: Option<&str>) -> Answer {
     let path = route.path.replace("{id}", id);
-    let body = (route.method == Method::POST).then(body);
+    let body = match route.method {
+        Method::POST => Some(body()),
+        Method::PATCH => Some(json!({"enabled": true})),
+        _ => None,
+    };
     harness.call(route.method.clone(), &path, token, body.as_ref()).await
 }
 
@@ -60,7 +64,7 @@ async fn another_tenants_id_is_answered_as_one_that_does_not_exist() {
         assert!(bodies.iter().all(|body| *body == bodies[0]), "{}", route.path);
         seen += 1;
     }
-    assert_eq!(seen, 3);
+    assert!(seen >= 5, "{seen}");
     assert!(harness.hub.record(&id).is_some());
     assert!(harness.hub.attempts.lock().unwrap().is_empty(), "it was probed for a stranger");
 }
@@ -119,7 +123,7 @@ async fn what_is_not_in_the_table_is_a_problem() {
     }
     let table = [
         (Method::PUT, "/v1/subscriptions", "POST"),
-        (Method::PATCH, "/v1/subscriptions/17", "DELETE"),
+        (Method::PUT, "/v1/subscriptions/17", "DELETE"),
         (Method::GET, "/v1/subscriptions/17/verify", "POST"),
         (Method::POST, "/healthz", "GET"),
     ];

@@ -179,6 +179,16 @@ impl Transactor {
         Ok(())
     }
 
+    /// Commits what a tool wrote. It consumes nothing, so there are no positions to carry, and its
+    /// own transactional id is the only fence.
+    pub(crate) fn commit_without_positions(&mut self) -> Result<(), Error> {
+        self.failure()?;
+        self.drain()?;
+        self.producer.commit_transaction(None).map_err(|error| Error::of_commit(&error))?;
+        self.open = false;
+        Ok(())
+    }
+
     /// Aborts the open transaction, if there is one.
     pub(crate) fn abort(&mut self) -> Result<(), Error> {
         self.failure = None;

@@ -4,13 +4,16 @@
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
-use streaming_hub_model::change::{Change, Decision, Reply};
+use streaming_hub_model::change::{Action, Change, Decision, Refusal, Reply};
+use streaming_hub_model::hex;
 use streaming_hub_model::id::SubscriptionId;
+use streaming_hub_model::idempotency::{self as keys, Entry, Wish};
 use streaming_hub_model::registry::{Current, Limits, Write, decide};
 use streaming_hub_model::subscription::Subscription;
-use streaming_hub_state::State;
-use streaming_hub_state::family::{subscription, tenant_subscription};
+use streaming_hub_state::family::{idempotency, subscription, tenant_subscription};
+use streaming_hub_state::{ExpiryRule, Family, State};
 
 use crate::metrics::Metrics;
 use crate::runtime::processor::{Error, Output, Processor, Record, Step};
@@ -21,13 +24,17 @@ pub struct Registry {
     limits: Limits,
     metrics: Arc<Metrics>,
     tally: Vec<&'static str>,
+    /// Idempotency keys first seen before this are over, Unix milliseconds.
+    forget: i64,
+    forgotten: Arc<AtomicI64>,
 }
 
 impl Registry {
     /// A registry with these limits.
     #[must_use]
     pub fn new(limits: Limits, metrics: Arc<Metrics>) -> Self {
-        Self { limits, metrics, tally: Vec::new() }
+        let forgotten = Arc::new(AtomicI64::new(i64::MIN));
+        Self { limits, metrics, tally: Vec::new(), forget: i64::MIN, forgotten }
     }
 
     fn current(change: &Change, state: &State) -> Result<(Option<Subscription>, u32), Error> {
@@ -40,6 +47,64 @@ impl Registry {
         })?;
         // A row is written here or restored after it parsed, so it parses.
         Ok((stored.and_then(|bytes| serde_json::from_slice(&bytes).ok()), count))
+    }
+
+    /// Decides a change of a subscription, and writes what comes of it.
+    fn change(&mut self, change: Change, step: &mut Step<'_>) -> Result<Decision, Error> {
+        let (stored, tenant_subscriptions) = Self::current(&change, step.state)?;
+        let key = ChangeKey { tenant: change.tenant.as_str().to_owned(), id: change.subscription };
+        let current = Current { record: stored.as_ref(), tenant_subscriptions };
+        let (write, decision) = decide(change, current, self.limits, step.now);
+        if let Some(write) = write {
+            Self::write(&write, &key, step);
+        }
+        Ok(decision)
+    }
+
+    /// Decides about an idempotency key, and keeps what is to be known of it.
+    fn note(
+        &mut self,
+        change: &Change,
+        wish: &Wish,
+        step: &mut Step<'_>,
+    ) -> Result<Decision, Error> {
+        let now = step.now;
+        let Some(scope) = hex::decode(wish.scope()) else {
+            return Ok(Decision::Refused { refusal: Refusal::NotFound });
+        };
+        let row = idempotency::key(&scope);
+        let known = step.state.get(&row)?;
+        let known = known.and_then(|v| serde_json::from_slice(idempotency::entry(&v)).ok());
+        let (entry, decision) = keys::decide(wish.clone(), known, change.subscription, now);
+        if let Some(entry) = entry
+            && let Ok(value) = serde_json::to_vec(&entry)
+        {
+            step.outputs.emit(Output {
+                topic: Topic::Idempotency,
+                partition: step.partition,
+                key: Some(wish.scope().as_bytes()),
+                headers: &[],
+                value: Some(&value),
+            });
+            step.state.put(row, idempotency::value(entry.at.0, &value));
+        }
+        self.forget = now.0.saturating_sub(i64::try_from(keys::KEPT_MS).unwrap_or(i64::MAX));
+        Ok(decision)
+    }
+
+    /// A restored idempotency key.
+    fn restore_key(record: &Record<'_>, state: &mut State) {
+        let scope = record.key.and_then(|key| std::str::from_utf8(key).ok());
+        let Some(scope) = scope.and_then(hex::decode) else { return };
+        let entry = |value: &[u8]| serde_json::from_slice::<Entry>(value).ok();
+        match record.value {
+            None => state.delete(idempotency::key(&scope)),
+            Some(value) => {
+                if let Some(entry) = entry(value) {
+                    state.put(idempotency::key(&scope), idempotency::value(entry.at.0, value));
+                }
+            }
+        }
     }
 
     fn write(write: &Write, change: &ChangeKey, step: &mut Step<'_>) {
@@ -85,7 +150,21 @@ impl Processor for Registry {
     type Message = Infallible;
     type Action = Infallible;
 
-    fn restore(&mut self, _: Topic, record: &Record<'_>, state: &mut State) -> Result<(), Error> {
+    fn expiry(&self) -> Vec<ExpiryRule> {
+        let bound = Arc::clone(&self.forgotten);
+        vec![ExpiryRule { family: Family::Idempotency, bound }]
+    }
+
+    fn restore(
+        &mut self,
+        topic: Topic,
+        record: &Record<'_>,
+        state: &mut State,
+    ) -> Result<(), Error> {
+        if topic == Topic::Idempotency {
+            Self::restore_key(record, state);
+            return Ok(());
+        }
         let key = record.key.and_then(|key| std::str::from_utf8(key).ok());
         let Some(Ok(id)) = key.map(SubscriptionId::parse) else { return Ok(()) };
         let old = state.get(&subscription::key(id.as_bytes()))?;
@@ -109,17 +188,16 @@ impl Processor for Registry {
             self.tally.push("unreadable");
             return Ok(());
         };
-        let (stored, tenant_subscriptions) = Self::current(&change, step.state)?;
-        let key = ChangeKey { tenant: change.tenant.as_str().to_owned(), id: change.subscription };
         let change_id = change.id;
-        let current = Current { record: stored.as_ref(), tenant_subscriptions };
-        let (write, decision) = decide(change, current, self.limits, step.now);
-        if let Some(write) = write {
-            Self::write(&write, &key, step);
-        }
+        let decision = match &change.action {
+            Action::Idempotency { wish } => self.note(&change, wish, step)?,
+            _ => self.change(change, step)?,
+        };
         self.tally.push(match decision {
             Decision::Written { .. } => "written",
             Decision::Deleted => "deleted",
+            Decision::Claimed { .. } | Decision::Noted => "noted",
+            Decision::Repeated { .. } => "repeated",
             Decision::Refused { .. } => "refused",
         });
         let reply = Reply { change: change_id, verdict: decision };
@@ -142,6 +220,8 @@ impl Processor for Registry {
         for decision in self.tally.drain(..) {
             self.metrics.change(decision);
         }
+        // Alone in its word: compaction that sees it late removes less.
+        self.forgotten.fetch_max(self.forget, Ordering::Relaxed);
     }
 
     fn aborted(&mut self) {

@@ -1,7 +1,7 @@
 //! What the runtime is told about a sub-topology: its name, its source, what its tasks restore and
 //! from where they resume. The topology itself is declared in `topology.rs`.
 
-use streaming_hub_model::follow::FollowSet;
+use streaming_hub_model::follow::{FollowSet, Followed};
 
 use crate::topics::Topic;
 
@@ -43,6 +43,15 @@ impl Source {
     #[must_use]
     pub fn is(&self, topic: Topic) -> bool {
         matches!(self, Self::Internal(own) if *own == topic)
+    }
+
+    /// Whether records of this topic are read.
+    #[must_use]
+    pub fn reads(&self, application: &str, topic: &str) -> bool {
+        match self {
+            Self::Facts(follow) => follow.classify(topic) != Followed::NotFollowed,
+            Self::Internal(own) => own.name(application) == topic,
+        }
     }
 
     /// What a consumer subscribes to: patterns, or a topic's name.

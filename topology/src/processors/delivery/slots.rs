@@ -55,6 +55,12 @@ impl Slot {
     pub(super) fn in_lane(&mut self, lane: Option<InLane>) {
         self.lane = lane;
     }
+
+    /// Whether the attempt is made in the lane.
+    #[must_use]
+    pub fn is_in_lane(&self) -> bool {
+        self.lane.is_some()
+    }
 }
 
 impl Drop for Slot {

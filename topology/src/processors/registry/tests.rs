@@ -108,7 +108,7 @@ fn a_change_is_written_whole_and_its_reply_carries_the_decision() {
     check(&bench);
     let rows = published(&bench);
     assert_eq!(rows[&id(1).to_string()].verification_failure.as_deref(), Some("http_5xx"));
-    let deleted = change(4, "acme", 1, Action::Delete);
+    let deleted = change(4, "acme", 1, Action::Delete { expected: None });
     assert_eq!(decide(&mut bench, &deleted), Decision::Deleted);
     assert_eq!(bench.open()[0].1.value, None, "a tombstone");
     bench.commit();
@@ -125,8 +125,8 @@ fn a_refused_change_writes_its_reply_and_nothing_else() {
     bench.commit();
     let cases = [
         (change(2, "acme", 1, verified(7)), Refusal::DestinationChanged),
-        (change(3, "acme", 2, Action::Delete), Refusal::NotFound),
-        (change(4, "evil", 1, Action::Delete), Refusal::NotFound),
+        (change(3, "acme", 2, Action::Delete { expected: None }), Refusal::NotFound),
+        (change(4, "evil", 1, Action::Delete { expected: None }), Refusal::NotFound),
         (change(5, "evil", 1, create("evil", 1)), Refusal::Exists),
     ];
     for (wish, refusal) in cases {
@@ -171,7 +171,7 @@ fn the_limit_holds_per_tenant_and_over_restarts_and_a_deletion_makes_room() {
         bench.restart(how);
         check(&bench);
         assert_eq!(wish(&mut bench, "acme", 4, create("acme", 4)), refused(Refusal::TooMany));
-        wish(&mut bench, "acme", 1, Action::Delete);
+        wish(&mut bench, "acme", 1, Action::Delete { expected: None });
         bench.restart(how);
         check(&bench);
         let written = wish(&mut bench, "acme", 4, create("acme", 4));
@@ -267,7 +267,7 @@ proptest! {
             };
             match op {
                 Op::Create(n) => wish(n, create(tenant(n), n)),
-                Op::Delete(n) => wish(n, Action::Delete),
+                Op::Delete(n) => wish(n, Action::Delete { expected: None }),
                 Op::Verify(n) => wish(n, verified(1)),
                 Op::Commit => bench.commit(),
                 Op::Abort => bench.abort(),
@@ -287,4 +287,45 @@ proptest! {
             prop_assert!(count <= 2);
         }
     }
+}
+
+fn key_wish(number: u128, n: u8, wish: Wish) -> Change {
+    change(number, "acme", n, Action::Idempotency { wish })
+}
+
+fn claim(body: &str) -> Wish {
+    Wish::Claim { scope: "ab".repeat(32), body: body.into(), lease_ms: 1_000 }
+}
+
+#[test]
+fn an_idempotency_key_is_known_over_restarts_and_with_it_the_answer() {
+    for how in Restart::all() {
+        let (mut bench, _) = bench(9);
+        let first = decide(&mut bench, &key_wish(1, 1, claim("b")));
+        assert_eq!(first, Decision::Claimed { seed: id(1) });
+        bench.commit();
+        bench.restart(how);
+        let second = decide(&mut bench, &key_wish(2, 2, claim("b")));
+        assert_eq!(second, refused(Refusal::InProgress), "{how:?}");
+        let answer =
+            keys::Answer { status: 201, headers: Vec::new(), body: "{}".into(), secret: None };
+        let keep = Wish::Keep { scope: "ab".repeat(32), answer: Box::new(answer.clone()) };
+        assert_eq!(decide(&mut bench, &key_wish(3, 3, keep)), Decision::Noted);
+        bench.commit();
+        bench.restart(how);
+        let again = decide(&mut bench, &key_wish(4, 4, claim("b")));
+        assert_eq!(again, Decision::Repeated { answer: Box::new(answer) }, "{how:?}");
+        let other = decide(&mut bench, &key_wish(5, 5, claim("c")));
+        assert_eq!(other, refused(Refusal::OtherBody), "{how:?}");
+        bench.commit();
+        check(&bench);
+    }
+}
+
+#[test]
+fn an_aborted_claim_was_never_made() {
+    let (mut bench, _) = bench(9);
+    decide(&mut bench, &key_wish(1, 1, claim("b")));
+    bench.abort();
+    assert!(bench.logs.live(Topic::Idempotency).is_empty());
 }
