@@ -64,6 +64,8 @@ pub(crate) struct Config {
     pub(crate) delivery: Delivery,
     /// When a subscription that fails is disabled.
     pub(crate) autodisable: AutoDisable,
+    /// Pull subscriptions.
+    pub(crate) pull: Pull,
     /// Deliveries over HTTP.
     pub(crate) webhook: Webhook,
     /// What a destination may be.
@@ -196,6 +198,20 @@ pub(crate) struct AutoDisable {
     pub(crate) sustained_hours: u32,
     /// How far apart the first and the last must be, hours.
     pub(crate) spread_hours: u32,
+}
+
+/// Pull subscriptions, contract sections 5 and 8.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pull {
+    /// How long read entries stay behind the cursor, milliseconds.
+    pub(crate) read_retention_ms: u64,
+    /// How long unread entries stay, milliseconds.
+    pub(crate) unread_retention_ms: u64,
+    /// Reads of a tenant in a second.
+    pub(crate) reads_per_second: u32,
+    /// Reads of a tenant at once; at least `reads_per_second`.
+    pub(crate) reads_burst: u32,
 }
 
 /// Deliveries over HTTP, contract section 5.

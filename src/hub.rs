@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use prometheus::Registry as Metrics;
-use streaming_hub_api::{Api, Limits, Operations, OperatorPorts, Tokens};
+use streaming_hub_api::{Api, Limits, Operations, OperatorPorts, ReadBuckets, Tokens};
 use streaming_hub_model::ports::{Clock, Deliveries, Entropy, Readiness};
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -19,6 +19,7 @@ use streaming_hub_topology::holds::Holds;
 use streaming_hub_topology::instances::Owners;
 use streaming_hub_topology::kafka::admin::{Administrator, Consumed};
 use streaming_hub_topology::metrics::Metrics as TopologyMetrics;
+use streaming_hub_topology::pull::PullClient;
 use streaming_hub_topology::runtime::status::Status;
 use streaming_hub_topology::runtime::thread::{Gate, Outside, Running, Stop};
 use streaming_hub_topology::runtime::watchdog::Watchdog;
@@ -73,6 +74,7 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     let administrator = Administrator::new(settings::kafka(config), settings::topics(config))
         .context("kafka: no client can be made of these settings")?;
     administrator.ensure(config.topics.auto_create).await?;
+    let pull_base = administrator.pull_base()?;
     let metrics = Metrics::new();
     let shared = shared(config, &instance, &metrics)?;
     let views = Views {
@@ -97,9 +99,9 @@ async fn start(config: &Config) -> anyhow::Result<()> {
         producer_dlq: observer::start(config, &parts, &metrics)?,
         log: logging::filter(),
     };
-    let Started { running, deliveries } = threads::start(config, &parts)?;
+    let Started { running, deliveries, pull } = threads::start(config, &parts, pull_base)?;
     let ready = Arc::new(Ready::new(&parts));
-    let ports = (keyring, deliveries, operator);
+    let ports = (keyring, Tasks { deliveries, pull }, operator);
     let (drained, server) = serve(config, &parts, ports, (&ready, metrics)).await?;
     trim(administrator, &parts);
     let ended = supervise(&running).await;
@@ -204,13 +206,19 @@ impl Readiness for Ready {
     }
 }
 
+/// The ways to tasks that are asked from outside.
+struct Tasks {
+    deliveries: Arc<dyn Deliveries>,
+    pull: PullClient,
+}
+
 type Server = tokio::task::JoinHandle<std::io::Result<()>>;
 
 /// Starts the HTTP server; it drains once the sender is dropped.
 async fn serve(
     config: &Config,
     parts: &Parts,
-    (keyring, deliveries, operator): (Option<Arc<Keyring>>, Arc<dyn Deliveries>, OperatorPorts),
+    (keyring, tasks, operator): (Option<Arc<Keyring>>, Tasks, OperatorPorts),
     (ready, metrics): (&Arc<Ready>, Metrics),
 ) -> anyhow::Result<(tokio::sync::oneshot::Sender<()>, Server)> {
     let listener = TcpListener::bind(config.api.listen)
@@ -235,13 +243,15 @@ async fn serve(
                     topics: shared.topics.clone(),
                 }),
                 changes: Arc::new(changes),
-                deliveries,
+                deliveries: tasks.deliveries,
                 sink: Arc::clone(sink),
                 keyring,
                 operations,
                 operator,
                 tokens: Tokens::new(&settings::tokens(config)?)?,
                 cluster: settings::cluster(config, &parts.shared.instance)?,
+                pull: Arc::new(tasks.pull),
+                reads: ReadBuckets::new(settings::read_rate(config)),
                 limits: Limits {
                     event_types_max: config.api.event_types_per_subscription,
                     ..Limits::default()

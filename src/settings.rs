@@ -3,7 +3,7 @@
 
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
-use streaming_hub_api::{Cluster, Role as TokenRole, TokenConfig};
+use streaming_hub_api::{Cluster, ReadRate, Role as TokenRole, TokenConfig};
 use streaming_hub_model::envelope::IngestPolicy;
 use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::follow::{FollowPolicy, FollowSet};
@@ -162,6 +162,11 @@ pub(crate) fn cluster(config: &Config, instance: &str) -> anyhow::Result<Option<
     };
     let key = secret.expose_secret().as_bytes().to_vec().into();
     Ok(Some(Cluster::new(key, &config.cluster.hosts, instance.to_owned()).context("cluster")?))
+}
+
+/// How often a tenant may read pull subscriptions.
+pub(crate) fn read_rate(config: &Config) -> ReadRate {
+    ReadRate { per_second: config.pull.reads_per_second, burst: config.pull.reads_burst }
 }
 
 /// The static tokens.

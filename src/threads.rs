@@ -12,7 +12,9 @@ use streaming_hub_topology::processors::delivery::slots::Slots;
 use streaming_hub_topology::processors::delivery::{Delivery, DeliverySettings, Message};
 use streaming_hub_topology::processors::ingest::{Ingest, IngestSettings, Notice};
 use streaming_hub_topology::processors::matching::{Match, MatchSettings};
+use streaming_hub_topology::processors::pull::{Pull, PullSettings, Read};
 use streaming_hub_topology::processors::registry::Registry;
+use streaming_hub_topology::pull::{Desk, PullClient};
 use streaming_hub_topology::runtime::mailbox::{Mailbox, Waker};
 use streaming_hub_topology::runtime::processor::Processor;
 use streaming_hub_topology::runtime::spec::SubTopology;
@@ -34,11 +36,22 @@ pub(crate) struct Started {
     pub(crate) running: Vec<Running>,
     /// The way to the delivery tasks, wherever they run.
     pub(crate) deliveries: Arc<dyn Deliveries>,
+    /// The way to the pull tasks, wherever they run.
+    pub(crate) pull: PullClient,
 }
 
-/// Starts them all.
-pub(crate) fn start(config: &Config, parts: &Parts) -> anyhow::Result<Started> {
+/// Starts them all. `pull_base` is what the pull topic's offsets begin above.
+pub(crate) fn start(config: &Config, parts: &Parts, pull_base: u64) -> anyhow::Result<Started> {
     let mut running = Vec::new();
+    let desk = Arc::new(Desk::default());
+    let pull_mailbox = if config.roles.has(Role::Pull) {
+        let (thread, mailbox) = pull(config, parts, (pull_base, &desk))?;
+        running.push(thread);
+        mailbox
+    } else {
+        // No task is ever here; calls find out where it is.
+        Mailbox::new(Waker::default()).0
+    };
     if config.roles.has(Role::Registry) {
         running.push(registry(config, parts)?);
     }
@@ -56,7 +69,36 @@ pub(crate) fn start(config: &Config, parts: &Parts) -> anyhow::Result<Started> {
     if config.roles.has(Role::Ingest) {
         running.push(ingest(config, parts)?);
     }
-    Ok(Started { running, deliveries: deliveries(parts, mailbox) })
+    let shared = &parts.shared;
+    let calls = Calls::new(
+        ("pull", Topic::Pull.name(&shared.application).into()),
+        shared.instance.clone(),
+        pull_mailbox,
+        (Arc::clone(&shared.status), Arc::clone(&parts.views.owners)),
+    );
+    let pull = PullClient::new(calls, desk, config.topics.partitions);
+    Ok(Started { running, deliveries: deliveries(parts, mailbox), pull })
+}
+
+fn pull(
+    config: &Config,
+    parts: &Parts,
+    (base, desk): (u64, &Arc<Desk>),
+) -> anyhow::Result<(Running, Mailbox<Read>)> {
+    let settings = Arc::new(PullSettings {
+        table: Arc::clone(&parts.views.table),
+        desk: Arc::clone(desk),
+        base,
+        read_ms: config.pull.read_retention_ms,
+        unread_ms: config.pull.unread_retention_ms,
+        partitions: config.topics.partitions,
+        metrics: Arc::clone(&parts.shared.metrics),
+    });
+    let factory: Factory<Pull> = Arc::new(move |p| Pull::new(Arc::clone(&settings), p));
+    let gate = Arc::clone(&parts.views.table) as Arc<dyn Gate>;
+    let thread = prepare(topology::pull(), factory, gate, parts);
+    let mailbox = thread.mailbox();
+    Ok((thread.start(Box::new(|_, never| match never {}))?, mailbox))
 }
 
 fn deliveries(parts: &Parts, mailbox: Mailbox<Message>) -> Arc<dyn Deliveries> {

@@ -75,6 +75,8 @@ pub(crate) enum SinkDraft {
         /// The tenant's own signing secret; the hub makes one when there is none.
         secret: Option<SecretString>,
     },
+    /// A log that its owner reads.
+    Pull,
 }
 
 impl Draft {
@@ -120,6 +122,10 @@ impl Draft {
         if let (Some(Some(true)), Some(SinkDraft::Webhook { secret: None, .. })) = (verify, &sink) {
             // The receiver cannot know a secret that the hub is only about to make.
             let message = "needs a `secret` in `sink`; without one, verify after creation";
+            fields.fail::<()>("verify", Fault::NotAllowed, message);
+        }
+        if let (Some(Some(true)), Some(SinkDraft::Pull)) = (verify, &sink) {
+            let message = "a pull subscription has no destination to verify";
             fields.fail::<()>("verify", Fault::NotAllowed, message);
         }
         fields.finish();
@@ -213,13 +219,16 @@ fn retry_schedule(value: Value, at: &mut At<'_>) -> Option<RetrySchedule> {
 fn sink(mut fields: Fields<'_>) -> Option<SinkDraft> {
     let kind = fields.required("type", |value, at| {
         let kind = at.text(value)?;
-        if kind == "webhook" {
+        if matches!(&*kind, "webhook" | "pull") {
             return Some(kind);
         }
-        at.fail(Fault::Invalid, "must be \"webhook\"")
+        at.fail(Fault::Invalid, "must be \"webhook\" or \"pull\"")
     });
     // Of a type that does not exist, no other field is known.
-    kind?;
+    if kind? == "pull" {
+        fields.finish();
+        return Some(SinkDraft::Pull);
+    }
     let url = fields.required("url", url);
     let secret = fields.optional("secret", secret);
     fields.finish();

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
 use crate::problem::{Code, Problem};
+use crate::pull::may_wait;
 use crate::state::Operations;
 
 /// The header that names the request, as does the log line of its failure.
@@ -31,11 +32,12 @@ pub(crate) async fn exchange(
     next: Next,
 ) -> Response {
     let started = Instant::now();
-    request.extensions_mut().insert(Deadline(started + own.request_timeout));
     let request_id = own.uuid();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
+    let limit = own.request_timeout + may_wait(&method, route);
+    request.extensions_mut().insert(Deadline(started + limit));
     // The error level, so that a quiet log still names the request of a failure.
     let span = tracing::error_span!(
         "request",
@@ -45,9 +47,8 @@ pub(crate) async fn exchange(
         token = tracing::field::Empty
     );
     let run = next.run(request).instrument(span.clone());
-    let mut response = timeout(own.request_timeout, run)
-        .await
-        .unwrap_or_else(|_| Problem::timeout().into_response());
+    let mut response =
+        timeout(limit, run).await.unwrap_or_else(|_| Problem::timeout().into_response());
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         problem.write_into(&mut response, request_id);
         span.in_scope(|| log(&problem));

@@ -105,6 +105,8 @@ pub(crate) struct Inbound {
     body: Bytes,
     principal: Principal,
     internal: bool,
+    /// Whether it changes something although its method does not say so.
+    acknowledges: bool,
     deadline: Instant,
 }
 
@@ -130,6 +132,7 @@ impl FromRequestParts<Arc<Api>> for Inbound {
             body: Bytes::new(),
             principal,
             internal: parts.extensions.get::<Internal>().is_some(),
+            acknowledges: false,
             deadline: deadline.unwrap_or_else(|| Instant::now() + api.operations.request_timeout),
         })
     }
@@ -140,6 +143,17 @@ impl Inbound {
     #[must_use]
     pub(crate) fn with_body(self, body: impl Into<Bytes>) -> Self {
         Self { body: body.into(), ..self }
+    }
+
+    /// The same request, whose answer is an acknowledgement: it is not repeated unseen.
+    #[must_use]
+    pub(crate) fn acknowledging(self) -> Self {
+        Self { acknowledges: true, ..self }
+    }
+
+    /// Whether making it twice has the effect of making it once.
+    fn may_repeat(&self) -> bool {
+        self.method.is_safe() && !self.acknowledges
     }
 
     /// How long its handler has.
@@ -196,7 +210,7 @@ where
         let why = match call().await {
             Ok(value) => return Ok(Owned::Here(value)),
             Err(CallError::TimedOut) => return Err(Problem::timeout()),
-            Err(CallError::Abandoned) if !inbound.method.is_safe() => {
+            Err(CallError::Abandoned) if !inbound.may_repeat() => {
                 return Err(Problem::timeout());
             }
             Err(CallError::Elsewhere(_)) if inbound.internal => return Ok(not_owner()),
@@ -206,7 +220,7 @@ where
                 }
                 Ok(_) => format!("instance {:?} does not run the task either", peer.instance),
                 Err(Failure::NotSent(why)) => why,
-                Err(Failure::Unknown(why)) if inbound.method.is_safe() => why,
+                Err(Failure::Unknown(why)) if inbound.may_repeat() => why,
                 Err(Failure::Unknown(why)) => return Err(Problem::timeout().because(why)),
             },
             Err(error @ (CallError::Unknown | CallError::Abandoned)) => error.to_string(),

@@ -163,15 +163,21 @@ async fn redirected(
     draft: SinkDraft,
 ) -> Result<Option<NewSink>, Problem> {
     let owner = Owner { tenant: &record.tenant, subscription: record.id };
-    let SinkDraft::Webhook { url, secret } = draft;
-    let own = match &secret {
-        Some(secret) => {
-            let (sealed, made_by) = (sealed(api, owner, secret)?, Some(api.operations.uuid()));
-            vec![SigningSecret { sealed, valid_until: None, made_by }]
+    let config = match draft {
+        SinkDraft::Pull => SinkConfig::Pull,
+        SinkDraft::Webhook { url, secret: Some(secret) } => {
+            let (sealed, made_by) = (sealed(api, owner, &secret)?, Some(api.operations.uuid()));
+            let secrets = vec![SigningSecret { sealed, valid_until: None, made_by }];
+            SinkConfig::Webhook(WebhookConfig { url, secrets })
         }
-        None => secrets(&record.sink).to_vec(),
+        SinkDraft::Webhook { url, secret: None } => {
+            let secrets = secrets(&record.sink).to_vec();
+            SinkConfig::Webhook(WebhookConfig { url, secrets })
+        }
     };
-    let config = SinkConfig::Webhook(WebhookConfig { url, secrets: own });
+    if config.kind() != record.sink.kind() {
+        return Err(Code::SinkTypeImmutable.into());
+    }
     if config == record.sink {
         return Ok(None);
     }

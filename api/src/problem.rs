@@ -69,6 +69,12 @@ codes! {
     DestinationChanged CONFLICT "destination_changed"
         "The destination changed while it was verified"
         "Read the subscription and verify again; the result did not count."
+    PullSubscription CONFLICT "pull_subscription"
+        "The subscription is read, not delivered: it has no destination"
+        "Read it with `GET /v1/events`."
+    NotAPullSubscription CONFLICT "not_a_pull_subscription"
+        "The subscription is delivered to a destination and cannot be read"
+        "Read a subscription whose sink is of the type `pull`."
     TooManySubscriptions CONFLICT "too_many_subscriptions"
         "The tenant has as many subscriptions as it may"
         "Delete one that is not needed, or ask the operator for a higher limit."
@@ -117,6 +123,15 @@ codes! {
     NotReady SERVICE_UNAVAILABLE "not_ready"
         "This instance is not ready yet"
         "Wait until what `missing` lists is there; other instances may be ready."
+    RateLimited TOO_MANY_REQUESTS "rate_limited"
+        "Too many reads"
+        "Repeat it after `Retry-After`; larger pages need fewer reads."
+    ReadFailed SERVICE_UNAVAILABLE "read_failed"
+        "The read could not be committed"
+        "Nothing moved. Repeat it after `Retry-After`."
+    ReadUndecided SERVICE_UNAVAILABLE "read_undecided"
+        "Whether the read was committed is not known"
+        "Repeat it with `after` set to the last `seq` that you have processed."
     NoOwner SERVICE_UNAVAILABLE "no_owner"
         "The part of the hub that has this is moving between instances"
         "Nothing happened. Repeat it after `Retry-After`; it may take as long as a session."
@@ -151,6 +166,7 @@ impl Code {
     pub(crate) const fn retry_after_s(self) -> Option<u64> {
         match self {
             Self::Unavailable => Some(5),
+            Self::ReadFailed => Some(1),
             Self::NoOwner => Some(2),
             Self::IdempotencyInProgress => Some(1),
             // As with a delivery that the hub itself could not attempt (contract section 4).
@@ -441,8 +457,13 @@ mod tests {
     fn only_what_is_safe_to_repeat_says_when() {
         for &code in Code::ALL {
             let says = Problem::from(code).into_response().headers().contains_key(RETRY_AFTER);
-            let safe =
-                [Code::Unavailable, Code::NoOwner, Code::CannotProbe, Code::IdempotencyInProgress];
+            let safe = [
+                Code::Unavailable,
+                Code::NoOwner,
+                Code::CannotProbe,
+                Code::IdempotencyInProgress,
+                Code::ReadFailed,
+            ];
             assert_eq!(says, safe.contains(&code), "{code:?}");
         }
     }

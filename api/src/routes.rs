@@ -19,6 +19,7 @@ use crate::state::{Api, Operations};
 mod open;
 mod operator;
 mod process;
+mod pull;
 mod tenant;
 
 /// Who may use a route.
@@ -88,10 +89,9 @@ impl Route {
 /// Every route. A resource adds its own list, in a file of its own.
 #[must_use]
 pub fn routes() -> Vec<Route> {
-    [open::routes(), tenant::routes(), operator::routes(), process::routes()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let lists =
+        [open::routes(), tenant::routes(), pull::routes(), operator::routes(), process::routes()];
+    lists.into_iter().flatten().collect()
 }
 
 /// The API as a service.

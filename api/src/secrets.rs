@@ -98,6 +98,9 @@ pub(crate) async fn rotate(
     OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<Response, Problem> {
     let record = api.find(&tenant, id).await?;
+    if record.sink.is_pull() {
+        return Err(Code::PullSubscription.into());
+    }
     let rotation = Rotation::parse(body)?;
     let owner = Owner { tenant: &tenant, subscription: id };
     let own = rotation.secret.is_some();
@@ -138,6 +141,7 @@ fn has_made(record: &Subscription, seed: Option<streaming_hub_model::id::Subscri
 pub(crate) fn secrets(sink: &SinkConfig) -> &[SigningSecret] {
     match sink {
         SinkConfig::Webhook(webhook) => &webhook.secrets,
+        SinkConfig::Pull => &[],
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::id::{SubscriptionId, uuid_v7};
 use streaming_hub_model::ports::{
-    Changes, Clock, Deliveries, Entropy, ProducerDeadLetters, Readiness, SubscriptionTable,
-    Unavailable,
+    Changes, Clock, Deliveries, Entropy, ProducerDeadLetters, PullLogs, Readiness,
+    SubscriptionTable, Unavailable,
 };
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -21,6 +21,7 @@ use crate::forward::Cluster;
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
+use crate::rate::Buckets;
 
 /// What answers on every instance, whatever its roles: its health, its numbers, and the exchange
 /// around each request.
@@ -65,6 +66,10 @@ pub struct Api {
     pub tokens: Tokens,
     /// The way to other instances; `None` where no cluster key is configured.
     pub cluster: Option<Cluster>,
+    /// The logs of pull subscriptions whose tasks run here.
+    pub pull: Arc<dyn PullLogs>,
+    /// How often tenants may read pull subscriptions here.
+    pub reads: Buckets,
     /// How much a caller may ask for.
     pub limits: Limits,
 }

@@ -22,6 +22,7 @@ use crate::auth::{OperatorCaller, TenantCaller};
 use crate::body::{IdInPath, JsonBody};
 use crate::draft::{Draft, Purpose, SinkDraft};
 use crate::fields::{Fault, FieldError, Place};
+use crate::forward::{Inbound, owned};
 use crate::idempotency::Seed;
 use crate::if_match::IfMatch;
 use crate::problem::{Code, Problem};
@@ -132,13 +133,22 @@ fn cut<'a>(
     (taken, next_cursor)
 }
 
-/// `GET /v1/subscriptions/{id}`.
+/// `GET /v1/subscriptions/{id}`. A pull subscription shows how far it was read, which its owner
+/// knows; while it is between two owners it is shown without.
 pub(crate) async fn read(
     State(api): State<Arc<Api>>,
     TenantCaller { tenant }: TenantCaller,
     IdInPath(id): IdInPath,
+    inbound: Inbound,
 ) -> Result<Response, Problem> {
-    Ok(view::subscription(&*api.find(&tenant, id).await?))
+    let record = api.find(&tenant, id).await?;
+    if !record.sink.is_pull() {
+        return Ok(view::subscription(&record));
+    }
+    match owned(&api, &inbound, || api.pull.standing(id)).await {
+        Ok(owned) => Ok(owned.answer(|standing| view::pull_subscription(&record, standing))),
+        Err(_) => Ok(view::subscription(&record)),
+    }
 }
 
 /// `DELETE /v1/subscriptions/{id}`. Asks the registry without a look at the table, which may not
@@ -156,7 +166,7 @@ pub(crate) async fn remove(
 
 /// A signing secret for a sink that signs and has been given none. Whether it was made.
 fn make_secret(api: &Api, sink: &mut SinkDraft) -> bool {
-    let SinkDraft::Webhook { secret, .. } = sink;
+    let SinkDraft::Webhook { secret, .. } = sink else { return false };
     if secret.is_some() {
         return false;
     }
@@ -199,7 +209,7 @@ fn steps(schedule: RetrySchedule) -> Value {
 
 /// The sink as it may leave the process: its signing secret sealed for its owner.
 fn sealed(api: &Api, owner: Owner<'_>, sink: SinkDraft) -> Result<SinkConfig, Problem> {
-    let SinkDraft::Webhook { url, secret } = sink;
+    let SinkDraft::Webhook { url, secret } = sink else { return Ok(SinkConfig::Pull) };
     let mut own = Vec::new();
     if let Some(secret) = &secret {
         let (sealed, made_by) = (secrets::sealed(api, owner, secret)?, api.operations.uuid());
@@ -213,6 +223,7 @@ pub(crate) async fn admit(api: &Api, sink: &SinkConfig) -> Result<(), Problem> {
     let refused = |message| {
         let place = Place::Pointer(match sink {
             SinkConfig::Webhook(_) => "/sink/url".to_owned(),
+            SinkConfig::Pull => "/sink".to_owned(),
         });
         Problem::destination_refused(FieldError { place, code: Fault::DestinationRefused, message })
     };

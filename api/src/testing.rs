@@ -25,6 +25,8 @@ use streaming_hub_model::peer::CallError;
 use streaming_hub_model::ports::{
     Changes, Clock, Deliveries, Entropy, Readiness, SubscriptionTable, Unavailable,
 };
+use streaming_hub_model::ports::{PullAnswer, PullLogs, PullStanding};
+use streaming_hub_model::pull::Ask;
 use streaming_hub_model::registry::{self, Current, Write as Written};
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::{Sink, SinkFuture};
@@ -33,6 +35,7 @@ use streaming_hub_model::tenant::TenantId;
 use streaming_hub_model::time::UnixMillis;
 use tower::ServiceExt;
 
+use crate::rate::{Buckets, ReadRate};
 use crate::{Api, Limits, Metrics, Operations, Role, TokenConfig, Tokens, router};
 
 pub(crate) const ACME: &str = "token-of-acme";
@@ -66,6 +69,7 @@ pub(crate) struct FakeHub {
     pub(crate) missing: Mutex<Vec<String>>,
     now: AtomicI64,
     drawn: AtomicI64,
+    log: Mutex<FakeLog>,
 }
 
 impl FakeHub {
@@ -93,6 +97,7 @@ impl FakeHub {
             missing: Mutex::default(),
             now: AtomicI64::new(1_790_000_000_000),
             drawn: AtomicI64::new(0),
+            log: Mutex::default(),
         }
     }
 
@@ -225,6 +230,57 @@ impl Sink for FakeHub {
     }
 }
 
+/// What reads are answered, and what was read last.
+#[derive(Default)]
+pub(crate) struct FakeLog {
+    answer: Option<Result<PullAnswer, CallError>>,
+    standing: Option<PullStanding>,
+    last: Option<(Ask, Duration)>,
+}
+
+impl FakeHub {
+    /// What every read is answered from now on.
+    pub(crate) fn answer_reads(&self, answer: Result<PullAnswer, CallError>) {
+        self.log.lock().unwrap().answer = Some(answer);
+    }
+
+    /// Where every pull subscription stands from now on.
+    pub(crate) fn stand(&self, standing: PullStanding) {
+        self.log.lock().unwrap().standing = Some(standing);
+    }
+
+    /// What was read last, and how long it was to wait.
+    pub(crate) fn last_read(&self) -> Option<(Ask, Duration)> {
+        self.log.lock().unwrap().last
+    }
+}
+
+impl PullLogs for FakeHub {
+    fn is_here(&self, _: SubscriptionId) -> Result<(), CallError> {
+        match &self.log.lock().unwrap().answer {
+            Some(Err(error)) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn read(
+        &self,
+        _: SubscriptionId,
+        ask: Ask,
+        (wait, _): (Duration, Duration),
+    ) -> SinkFuture<'_, Result<PullAnswer, CallError>> {
+        Box::pin(async move {
+            let mut log = self.log.lock().unwrap();
+            log.last = Some((ask, wait));
+            log.answer.clone().unwrap_or(Err(CallError::Unknown))
+        })
+    }
+
+    fn standing(&self, _: SubscriptionId) -> SinkFuture<'_, Result<PullStanding, CallError>> {
+        Box::pin(async { self.log.lock().unwrap().standing.ok_or(CallError::TimedOut) })
+    }
+}
+
 impl Readiness for FakeHub {
     fn missing(&self) -> Vec<String> {
         self.missing.lock().unwrap().clone()
@@ -333,6 +389,8 @@ impl Harness {
             }),
             operator: crate::OperatorPorts::default(),
             tokens: tokens(),
+            pull: hub.clone(),
+            reads: Buckets::new(ReadRate::default()),
             cluster: None,
             limits,
         };

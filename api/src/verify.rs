@@ -42,6 +42,9 @@ pub(crate) async fn verify(
     IdInPath(id): IdInPath,
 ) -> Result<Response, Problem> {
     let subscription = api.find(&tenant, id).await?;
+    if subscription.sink.is_pull() {
+        return Err(Code::PullSubscription.into());
+    }
     Ok(view::subscription(&*probe(&api, subscription).await?))
 }
 

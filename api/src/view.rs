@@ -9,10 +9,12 @@ use serde::Serialize;
 use serde_json::Value;
 use streaming_hub_model::event_key::KeyPattern;
 use streaming_hub_model::id::SubscriptionId;
+use streaming_hub_model::ports::PullStanding;
 use streaming_hub_model::subscription::{
     DisabledReason, Ordering, SinkConfig, Subscription, VerificationState,
 };
 use streaming_hub_model::tenant::TenantId;
+use streaming_hub_model::time::UnixMillis;
 
 /// The representation of a subscription (contract section 7).
 #[derive(Serialize)]
@@ -45,12 +47,14 @@ pub(crate) struct View<'a> {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum SinkView<'a> {
     Webhook { url: &'a str },
+    Pull,
 }
 
 impl<'a> From<&'a SinkConfig> for SinkView<'a> {
     fn from(sink: &'a SinkConfig) -> Self {
         match sink {
             SinkConfig::Webhook(webhook) => Self::Webhook { url: &webhook.url },
+            SinkConfig::Pull => Self::Pull,
         }
     }
 }
@@ -104,6 +108,30 @@ pub(crate) struct PageView<V> {
     pub(crate) subscriptions: Vec<V>,
     /// Where the next page begins; `null` on the last.
     pub(crate) next_cursor: Option<SubscriptionId>,
+}
+
+/// A pull subscription and how far it was read.
+#[derive(Serialize)]
+struct PullView<'a> {
+    #[serde(flatten)]
+    subscription: View<'a>,
+    pull: StandingView,
+}
+
+#[derive(Serialize)]
+struct StandingView {
+    cursor: u64,
+    high_watermark: u64,
+    backlog: u64,
+    oldest_unread_at: Option<String>,
+}
+
+/// Answers with a pull subscription, where it stands, and its ETag.
+pub(crate) fn pull_subscription(record: &Subscription, standing: PullStanding) -> Response {
+    let PullStanding { cursor, high_watermark, backlog, oldest_unread_at } = standing;
+    let oldest_unread_at = oldest_unread_at.map(UnixMillis::to_rfc3339);
+    let pull = StandingView { cursor, high_watermark, backlog, oldest_unread_at };
+    tagged(record, Json(PullView { subscription: record.into(), pull }).into_response())
 }
 
 /// Answers with a subscription and its ETag.

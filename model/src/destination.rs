@@ -12,6 +12,7 @@ impl SinkConfig {
     pub fn target(&self) -> String {
         match self {
             Self::Webhook(webhook) => format!("{} {}", self.kind(), webhook.url),
+            Self::Pull => self.kind().to_owned(),
         }
     }
 
@@ -20,6 +21,7 @@ impl SinkConfig {
     pub fn host(&self) -> String {
         match self {
             Self::Webhook(webhook) => host_of(&webhook.url),
+            Self::Pull => String::new(),
         }
     }
 }

@@ -31,6 +31,10 @@ pub const TABLE: &str = "hub-table";
 pub const ATTEMPTS: &str = "hub-attempts";
 /// When the next attempt of a job is due, Unix milliseconds.
 pub const DUE: &str = "hub-due";
+/// How a pull entry's data is shown: `none`, `json` or `base64`.
+pub const EMBED: &str = "hub-embed";
+/// The `seq` of the pull entry that a tombstone ends.
+pub const SEQ: &str = "hub-seq";
 /// Why a record is where it is: a quarantine's or a dead letter's reason.
 pub const REASON: &str = "hub-reason";
 /// The reason in words.

@@ -2,6 +2,7 @@
 //! its user needs it. The shell implements them; nothing here does.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::change::{Change, Decision};
 use crate::delivery_calls::{Answer, Question};
@@ -9,6 +10,7 @@ use crate::dlq::{Entry, Filter, Page, Place};
 use crate::hold::{Hold, Scope};
 use crate::id::SubscriptionId;
 use crate::peer::CallError;
+use crate::pull::Ask;
 use crate::sink::SinkFuture;
 use crate::subscription::Subscription;
 use crate::tenant::TenantId;
@@ -65,6 +67,54 @@ pub trait Changes: Send + Sync {
     /// Submits a change and waits for its decision, and until this instance can read back what was
     /// written. `reply_to` of the change is filled in here.
     fn submit(&self, change: Change) -> SinkFuture<'_, Result<Decision, Unavailable>>;
+}
+
+/// What became of a read of a pull subscription.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PullAnswer {
+    /// The whole answer, JSON; the cursor has moved durably.
+    Page(Vec<u8>),
+    /// Its transaction was aborted: nothing moved.
+    Failed,
+    /// Whether the cursor moved is not known.
+    Undecided,
+}
+
+/// Where a pull subscription stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PullStanding {
+    /// Everything up to this `seq` is acknowledged.
+    pub cursor: u64,
+    /// The highest `seq`.
+    pub high_watermark: u64,
+    /// How many entries are unread.
+    pub backlog: u64,
+    /// When the oldest unread entry was matched.
+    pub oldest_unread_at: Option<UnixMillis>,
+}
+
+/// The logs of pull subscriptions whose tasks run in this instance.
+pub trait PullLogs: Send + Sync {
+    /// Whether the subscription's task runs in this instance.
+    ///
+    /// # Errors
+    /// Where it runs instead.
+    fn is_here(&self, subscription: SubscriptionId) -> Result<(), CallError>;
+
+    /// Reads a page, which acknowledges it (contract section 5, "Pull"); first waits for entries.
+    /// The two times are the wait and all of it together.
+    fn read(
+        &self,
+        subscription: SubscriptionId,
+        ask: Ask,
+        wait_and_all: (Duration, Duration),
+    ) -> SinkFuture<'_, Result<PullAnswer, CallError>>;
+
+    /// Where a subscription stands.
+    fn standing(
+        &self,
+        subscription: SubscriptionId,
+    ) -> SinkFuture<'_, Result<PullStanding, CallError>>;
 }
 
 /// The way to the delivery tasks, each of which owns the subscriptions of one partition.

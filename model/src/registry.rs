@@ -101,7 +101,11 @@ fn create(
     record.created_at = now;
     record.version = 0;
     record.sink_generation = 1;
-    record.verification_state = VerificationState::Pending;
+    // There is nothing to verify about a log that its owner reads.
+    record.verification_state = match record.sink.is_pull() {
+        true => VerificationState::Active,
+        false => VerificationState::Pending,
+    };
     record.verification_failure = None;
     record.verified_at = None;
     put(record, now)

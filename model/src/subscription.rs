@@ -169,6 +169,8 @@ pub enum VerificationState {
 pub enum SinkConfig {
     /// An HTTP endpoint of the tenant.
     Webhook(WebhookConfig),
+    /// A log that the tenant reads.
+    Pull,
 }
 
 impl SinkConfig {
@@ -177,7 +179,14 @@ impl SinkConfig {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Webhook(_) => "webhook",
+            Self::Pull => "pull",
         }
+    }
+
+    /// Whether events are kept to be read instead of being sent.
+    #[must_use]
+    pub fn is_pull(&self) -> bool {
+        *self == Self::Pull
     }
 }
 

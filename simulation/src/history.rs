@@ -269,6 +269,8 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         | Topic::SubscriptionChanges
         | Topic::Instances
         | Topic::Salts
+        | Topic::Pull
+        | Topic::Cursors
         | Topic::Holds
         | Topic::Idempotency => None,
     }

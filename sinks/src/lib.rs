@@ -55,6 +55,20 @@ pub struct SinkSettings {
 /// Every sink that there is, chosen by the kind of a subscription's configuration.
 pub struct Sinks {
     webhook: Webhook,
+    nowhere: Nowhere,
+}
+
+/// A log that its owner reads is no destination: nothing is sent there.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn attempt(&self, _: Attempt) -> SinkFuture<'_, Outcome> {
+        Box::pin(async { Outcome::not_attempted("a pull subscription has no destination") })
+    }
+
+    fn admit<'a>(&'a self, _: &'a SinkConfig) -> SinkFuture<'a, Result<(), String>> {
+        Box::pin(async { Ok(()) })
+    }
 }
 
 impl Sinks {
@@ -68,12 +82,14 @@ impl Sinks {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Error> {
         let resolver = Resolver::new(settings.addresses);
-        Ok(Self { webhook: Webhook::new(settings.webhook, resolver, keyring, clock)? })
+        let webhook = Webhook::new(settings.webhook, resolver, keyring, clock)?;
+        Ok(Self { webhook, nowhere: Nowhere })
     }
 
     fn of(&self, config: &SinkConfig) -> &dyn Sink {
         match config {
             SinkConfig::Webhook(_) => &self.webhook,
+            SinkConfig::Pull => &self.nowhere,
         }
     }
 }

@@ -138,7 +138,9 @@ impl Webhook {
     }
 
     async fn deliver(&self, attempt: &Attempt) -> Outcome {
-        let config = config(&attempt.subscription.sink);
+        let SinkConfig::Webhook(config) = &attempt.subscription.sink else {
+            return Outcome::not_attempted(OTHER_SINK);
+        };
         if attempt.event.payload.len() > self.settings.payload_bytes_max {
             let detail =
                 format!("the payload has more than {} bytes", self.settings.payload_bytes_max);
@@ -229,12 +231,12 @@ impl Sink for Webhook {
     }
 
     fn admit<'a>(&'a self, sink: &'a SinkConfig) -> SinkFuture<'a, Result<(), String>> {
-        Box::pin(self.check(config(sink)))
+        Box::pin(async move {
+            let SinkConfig::Webhook(config) = sink else { return Err(OTHER_SINK.to_owned()) };
+            self.check(config).await
+        })
     }
 }
 
-fn config(sink: &SinkConfig) -> &WebhookConfig {
-    match sink {
-        SinkConfig::Webhook(config) => config,
-    }
-}
+/// What is said of a configuration that was meant for another sink.
+const OTHER_SINK: &str = "the destination is no webhook";

@@ -20,6 +20,8 @@ pub(crate) enum Role {
     Match,
     /// Attempts deliveries.
     Delivery,
+    /// Keeps and serves the logs of pull subscriptions.
+    Pull,
     /// Decides changes of subscriptions.
     Registry,
     /// Lists the producers' dead letters.
@@ -30,8 +32,15 @@ pub(crate) enum Role {
 
 impl Role {
     /// All of them, in the order of a record's life.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Ingest, Self::Match, Self::Delivery, Self::Registry, Self::Dlq, Self::Api];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Ingest,
+        Self::Match,
+        Self::Delivery,
+        Self::Pull,
+        Self::Registry,
+        Self::Dlq,
+        Self::Api,
+    ];
 
     /// As it is written.
     pub(crate) fn name(self) -> &'static str {
@@ -39,6 +48,7 @@ impl Role {
             Self::Ingest => "ingest",
             Self::Match => "match",
             Self::Delivery => "delivery",
+            Self::Pull => "pull",
             Self::Registry => "registry",
             Self::Dlq => "dlq",
             Self::Api => "api",

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 use crate::error::Error;
+use crate::reader::Reader;
 use crate::{Checkpoint, Key, KeyRange};
 
 /// A write: a key with its new value, or with `None` to delete it.
@@ -31,6 +32,11 @@ pub trait Base: Send {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Io`].
     fn scan(&self, range: &KeyRange, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, Error>;
+
+    /// A handle by which others read what is committed; `None` when this base has none to give.
+    fn reader(&self) -> Option<Reader> {
+        None
+    }
 
     /// Applies `writes` in their order together with `checkpoint`, as a whole or not at all. They
     /// are durable once a later [`Base::flush`] has answered.

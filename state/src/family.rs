@@ -14,6 +14,9 @@ pub mod due;
 pub mod failure_span;
 pub mod idempotency;
 pub mod job;
+pub mod pull_cursor;
+pub mod pull_entry;
+pub mod pull_head;
 pub mod ready;
 pub mod subscription;
 pub mod tenant_subscription;
@@ -55,6 +58,12 @@ pub enum Family {
     Claim = 11,
     /// [`failure_span`]: since when a subscription's attempts fail.
     FailureSpan = 13,
+    /// [`pull_entry`]: entries of pull subscriptions, by subscription and `seq`.
+    PullEntry = 20,
+    /// [`pull_head`]: how far each pull subscription's log goes.
+    PullHead = 21,
+    /// [`pull_cursor`]: how far each pull subscription was read.
+    PullCursor = 22,
     /// [`idempotency`]: the registry's idempotency keys.
     Idempotency = 29,
 }
@@ -93,6 +102,9 @@ mod tests {
             (Family::AttemptLine, 10),
             (Family::Claim, 11),
             (Family::FailureSpan, 13),
+            (Family::PullEntry, 20),
+            (Family::PullHead, 21),
+            (Family::PullCursor, 22),
             (Family::Idempotency, 29),
         ];
         for (family, number) in pinned {

@@ -21,6 +21,7 @@ mod error;
 pub mod family;
 mod key;
 mod memory;
+mod reader;
 mod record;
 mod rocks;
 mod state;
@@ -32,6 +33,7 @@ pub use error::{Error, Kind, Problem};
 pub use family::Family;
 pub use key::{Key, KeyRange};
 pub use memory::{Fault, MemoryBase};
+pub use reader::Reader;
 pub use record::{Header, Record};
 pub use rocks::{
     ExpiryRule, Identity, Origin, ResourceLimits, RocksBase, RocksOptions, SharedResources,

@@ -20,6 +20,7 @@ use rocksdb::{DB, FlushOptions, ReadOptions, WriteBatch, WriteOptions};
 
 use crate::base::{Base, Visit, Write};
 use crate::error::{Error, Kind, Moment};
+use crate::reader::{self, Handle, Reader};
 use crate::{Checkpoint, KeyRange};
 use directory::{Directory, Found};
 
@@ -30,7 +31,7 @@ pub use options::{ResourceLimits, RocksOptions, SharedResources};
 /// A [`Base`] on disk. Dropping it flushes as [`Base::close`] does, but tells nobody of a failure.
 pub struct RocksBase {
     // Declared before the directory, so that it is closed before the lock is given back.
-    db: DB,
+    db: Handle,
     read: ReadOptions,
     write: WriteOptions,
     origin: Origin,
@@ -77,6 +78,7 @@ impl RocksBase {
     fn assemble(db: DB, origin: Origin, options: RocksOptions, directory: Directory) -> Self {
         let mut write = WriteOptions::default();
         write.disable_wal(true);
+        let db = Handle::new(db);
         Self { db, read: ReadOptions::default(), write, origin, options, directory }
     }
 
@@ -154,21 +156,12 @@ impl Base for RocksBase {
     }
 
     fn scan(&self, range: &KeyRange, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, Error> {
-        if range.is_empty() {
-            return Ok(ControlFlow::Continue(()));
-        }
-        let mut options = ReadOptions::default();
-        options.set_iterate_upper_bound(range.to());
-        let mut cursor = self.db.raw_iterator_opt(options);
-        cursor.seek(range.from());
-        while let Some((key, value)) = cursor.item() {
-            if visit(key, value).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-            cursor.next();
-        }
-        cursor.status().map_err(|error| self.noted("scan the local store", error))?;
-        Ok(ControlFlow::Continue(()))
+        let scanned = reader::scan(&self.db, range, visit);
+        scanned.map_err(|error| self.noted("scan the local store", error))
+    }
+
+    fn reader(&self) -> Option<Reader> {
+        Some(self.db.reader())
     }
 
     fn apply<'w>(

@@ -14,6 +14,7 @@ use bytes::Bytes;
 
 use crate::base::{Base, Batch, Visit, Write};
 use crate::error::Error;
+use crate::reader::Reader;
 use crate::{Checkpoint, Family, Key, KeyRange};
 
 /// The state of one task.
@@ -168,6 +169,12 @@ impl State {
     #[must_use]
     pub fn is_full(&self, limit_bytes: usize) -> bool {
         self.buffered_bytes >= limit_bytes
+    }
+
+    /// A handle by which others read what is committed; `None` when the base has none to give.
+    #[must_use]
+    pub fn reader(&self) -> Option<Reader> {
+        self.base.reader()
     }
 
     /// Hands the uncommitted writes to the base together with `checkpoint`. Without any it only

@@ -24,6 +24,16 @@ pub struct Layout {
     pub partitions: i32,
 }
 
+/// The key of the record that holds the base of pull entries' `seq`.
+pub const PULL_BASE_KEY: &str = "pull-base";
+
+/// What is added to a log offset of the pull topic to give a `seq` (design 16).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullBase {
+    /// The base.
+    pub base: u64,
+}
+
 /// Who runs a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
@@ -79,8 +89,8 @@ impl View for Owners {
             Some(Ok(owner)) => {
                 map.insert(key.to_owned(), owner);
             }
-            // The layout is not an owner.
-            Some(Err(_)) => return key == LAYOUT_KEY,
+            // These are no owners.
+            Some(Err(_)) => return [LAYOUT_KEY, PULL_BASE_KEY].contains(&key),
         }
         true
     }

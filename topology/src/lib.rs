@@ -14,6 +14,7 @@ pub mod instances;
 pub mod kafka;
 pub mod metrics;
 pub mod processors;
+pub mod pull;
 pub mod recorder;
 pub mod runtime;
 pub mod salting;

@@ -1,6 +1,8 @@
 //! The counters of this crate. Labels are bounded: a sub-topology, a verdict, a reason, an error
 //! class; never a tenant, a URL or an id.
 
+mod pull;
+
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
@@ -8,9 +10,12 @@ use prometheus::{
 mod ends;
 
 use self::ends::Ends;
+pub use self::pull::PullMetrics;
 
 /// Typed access to the counters.
 pub struct Metrics {
+    /// Those of pull subscriptions.
+    pub pull: PullMetrics,
     verdicts: IntCounterVec,
     quarantined: IntCounterVec,
     duplicates: IntCounter,
@@ -90,6 +95,7 @@ impl Metrics {
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
         let m = Maker(registry);
         Ok(Self {
+            pull: PullMetrics::new(registry)?,
             verdicts: m.counters("verdicts_total", "Records classified at ingest", "verdict")?,
             quarantined: m.counters("quarantined_total", "Records quarantined", "reason")?,
             duplicates: m.counter("duplicates_total", "Events dropped as duplicates")?,

@@ -28,7 +28,7 @@ pub fn matching() -> SubTopology {
         source: Source::Internal(Topic::IngestRepartition),
         restores: vec![Topic::Dedup],
         resume: Resume::Committed,
-        writes: vec![Topic::Inbox, Topic::Deliveries, Topic::Dedup, Topic::Instances],
+        writes: vec![Topic::Inbox, Topic::Deliveries, Topic::Pull, Topic::Dedup, Topic::Instances],
     }
 }
 
@@ -47,6 +47,18 @@ pub fn delivery() -> SubTopology {
         restores,
         resume: Resume::Restored,
         writes,
+    }
+}
+
+/// Keeps the entries of pull subscriptions and their cursors.
+#[must_use]
+pub fn pull() -> SubTopology {
+    SubTopology {
+        name: "pull",
+        source: Source::Internal(Topic::Pull),
+        restores: vec![Topic::Pull, Topic::Cursors],
+        resume: Resume::Restored,
+        writes: vec![Topic::Pull, Topic::Cursors, Topic::Instances],
     }
 }
 
@@ -70,7 +82,7 @@ pub fn registry() -> SubTopology {
 /// Every sub-topology, in the order of a record's life.
 #[must_use]
 pub fn all(follow: FollowSet) -> Vec<SubTopology> {
-    vec![ingest(follow), matching(), delivery(), registry()]
+    vec![ingest(follow), matching(), delivery(), pull(), registry()]
 }
 
 /// The whole topology as a Mermaid flow chart.
@@ -132,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_tasks_own_topics_have_one_writer_and_a_queue_has_one_reader() {
-        let all = [ingest(FollowSet::default()), matching(), delivery(), registry()];
+        let all = [ingest(FollowSet::default()), matching(), delivery(), pull(), registry()];
         for topic in Topic::all() {
             let writers = all.iter().filter(|spec| spec.writes.contains(&topic)).count();
             let readers = all.iter().filter(|spec| spec.source.is(topic)).count();
@@ -148,7 +160,7 @@ mod tests {
     #[test]
     fn the_description_names_every_sub_topology_and_its_topics() {
         let text = describe("hub", FollowSet::default());
-        for name in ["ingest", "match", "delivery", "registry", "hub-retry-11", "^lerian"] {
+        for name in ["ingest", "match", "delivery", "pull", "registry", "hub-retry-11", "^lerian"] {
             assert!(text.contains(name), "{name}");
         }
     }

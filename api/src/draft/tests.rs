@@ -35,7 +35,7 @@ fn the_smallest_body_has_the_defaults_of_the_contract() {
     let draft = parse(body()).unwrap();
     assert_eq!((draft.schema_major, draft.enabled, draft.max_in_flight), (1, true, 1));
     assert_eq!((&draft.origin, &draft.retry_schedule, draft.verify), (&None, &None, false));
-    let SinkDraft::Webhook { secret, .. } = draft.sink;
+    let SinkDraft::Webhook { secret, .. } = draft.sink else { panic!("no webhook") };
     assert!(secret.is_none());
 }
 
@@ -48,7 +48,7 @@ fn every_field_is_taken() {
     assert_eq!(draft.origin.as_deref(), Some("//lerian.midaz/ledger"));
     assert_eq!((draft.schema_major, draft.enabled, draft.max_in_flight), (2, false, 64));
     assert_eq!(draft.retry_schedule.map(Vec::from), Some(vec![0, 5000, 36_000_000]));
-    let SinkDraft::Webhook { url, secret } = draft.sink;
+    let SinkDraft::Webhook { url, secret } = draft.sink else { panic!("no webhook") };
     assert_eq!(url, "https://example.com:8443/a?b=c");
     assert_eq!(secret.unwrap().expose_secret(), GIVEN);
 }
@@ -126,14 +126,29 @@ fn a_webhook_url_is_kept_in_its_canonical_spelling() {
     ];
     for (text, canonical) in table {
         let draft = parse(with("/sink/url", &json!(text))).ok();
-        let url = draft.map(|draft| match draft.sink {
-            SinkDraft::Webhook { url, .. } => url,
+        let url = draft.and_then(|draft| match draft.sink {
+            SinkDraft::Webhook { url, .. } => Some(url),
+            SinkDraft::Pull => None,
         });
         assert_eq!(url.as_deref(), canonical, "{text}");
     }
     let long = format!("https://example.com/{}", "ü".repeat(1000));
     let wrong = vec![("/sink/url".to_owned(), Fault::TooLong)];
     assert_eq!(parse(with("/sink/url", &json!(long))).err(), Some(wrong));
+}
+
+#[test]
+fn a_pull_sink_has_no_other_field_and_nothing_to_verify() {
+    let mut body = body();
+    body["sink"] = json!({"type": "pull"});
+    assert!(matches!(parse(body.clone()).unwrap().sink, SinkDraft::Pull));
+    body["verify"] = json!(true);
+    let wrong = vec![("/verify".to_owned(), Fault::NotAllowed)];
+    assert_eq!(parse(body.clone()).err(), Some(wrong));
+    body["verify"] = json!(false);
+    body["sink"]["url"] = json!("https://example.com/");
+    let wrong = vec![("/sink/url".to_owned(), Fault::UnknownField)];
+    assert_eq!(parse(body).err(), Some(wrong));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use rustls::crypto::ring;
 use rustls_platform_verifier::Verifier;
 
 use crate::exchange::REQUEST_ID;
+use crate::rate::{RATE_LIMIT, RATE_LIMIT_POLICY};
 
 /// An instance that is there accepts within this time.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -25,8 +26,16 @@ const IDLE: Duration = Duration::from_secs(30);
 pub(super) const NOT_OWNER: HeaderName = HeaderName::from_static("x-streaming-hub-not-owner");
 
 /// The headers of an answer that travel back.
-const RETURNED: [HeaderName; 6] =
-    [CONTENT_TYPE, CONTENT_LENGTH, ETAG, LOCATION, RETRY_AFTER, REQUEST_ID];
+const RETURNED: [HeaderName; 8] = [
+    CONTENT_TYPE,
+    CONTENT_LENGTH,
+    ETAG,
+    LOCATION,
+    RETRY_AFTER,
+    REQUEST_ID,
+    RATE_LIMIT,
+    RATE_LIMIT_POLICY,
+];
 
 /// Why another instance gave no answer.
 #[derive(Debug)]

@@ -113,9 +113,18 @@ fn url() -> Value {
 }
 
 fn new_sink() -> Value {
+    json!({"oneOf": [new_webhook(), closed(&pull(), &["type"])]})
+}
+
+/// A log that its owner reads has no settings.
+fn pull() -> Value {
+    json!({"type": {"type": "string", "const": "pull"}})
+}
+
+fn new_webhook() -> Value {
     closed(
         &json!({
-            "type": {"type": "string", "enum": ["webhook"]},
+            "type": {"type": "string", "const": "webhook"},
             "url": url(),
             "secret": secret("The signing secret; without one the hub makes it."),
         }),
@@ -124,10 +133,11 @@ fn new_sink() -> Value {
 }
 
 fn sink() -> Value {
-    object(
-        &json!({"type": {"type": "string", "enum": ["webhook"]}, "url": url()}),
+    let webhook = object(
+        &json!({"type": {"type": "string", "const": "webhook"}, "url": url()}),
         &["type", "url"],
-    )
+    );
+    json!({"oneOf": [webhook, object(&pull(), &["type"])]})
 }
 
 fn subscription() -> Value {
@@ -137,6 +147,10 @@ fn subscription() -> Value {
         "sink": {"$ref": "#/components/schemas/Sink"},
         "verification_state": {"type": "string", "enum": ["pending", "active", "failed"]},
         "verification_failure": {"type": "string", "description": "Why the last probe failed."},
+        "pull": {
+            "$ref": "#/components/schemas/PullStanding",
+            "description": "How far a pull subscription was read; when it is read by its id.",
+        },
         "disabled_reason": {
             "type": "string", "enum": ["tenant", "operator", "gone", "failing"],
             "description": "Why it is not `enabled`.",

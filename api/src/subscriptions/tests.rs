@@ -23,7 +23,7 @@ fn one(id: &str) -> String {
 /// The signing secret that is stored for a subscription, opened.
 fn stored_secret(harness: &Harness, id: &str) -> String {
     let record = harness.hub.record(id).unwrap();
-    let SinkConfig::Webhook(webhook) = &record.sink;
+    let SinkConfig::Webhook(webhook) = &record.sink else { panic!("no webhook") };
     assert_eq!(webhook.secrets.len(), 1);
     let owner = Owner { tenant: &record.tenant, subscription: record.id };
     let opened = harness.keyring.open(owner, &webhook.secrets[0].sealed).unwrap();
@@ -102,7 +102,7 @@ async fn every_made_secret_and_every_nonce_is_new() {
         let body = harness.post(ALL, &body()).await.json();
         assert!(seen.insert(body["signing_secret"].as_str().unwrap().to_owned()));
         let record = harness.hub.record(body["id"].as_str().unwrap()).unwrap();
-        let SinkConfig::Webhook(webhook) = &record.sink;
+        let SinkConfig::Webhook(webhook) = &record.sink else { panic!("no webhook") };
         // Twelve bytes of nonce are the first sixteen characters.
         assert!(seen.insert(webhook.secrets[0].sealed.data[..16].to_owned()));
     }

@@ -100,7 +100,7 @@ pub(super) fn rotated(
     now: UnixMillis,
 ) -> Option<Subscription> {
     let mut new = record.clone();
-    let SinkConfig::Webhook(webhook) = &mut new.sink;
+    let SinkConfig::Webhook(webhook) = &mut new.sink else { return None };
     if webhook.secrets.first().is_some_and(|newest| newest.made_by == Some(change)) {
         return None;
     }
@@ -119,7 +119,7 @@ pub(super) fn rotated(
 /// The record with the same secrets under other seals.
 pub(super) fn resealed(record: &Subscription, pairs: &[(Sealed, Sealed)]) -> Option<Subscription> {
     let mut new = record.clone();
-    let SinkConfig::Webhook(webhook) = &mut new.sink;
+    let SinkConfig::Webhook(webhook) = &mut new.sink else { return None };
     for secret in &mut webhook.secrets {
         if let Some((_, to)) = pairs.iter().find(|(from, _)| *from == secret.sealed) {
             secret.sealed = to.clone();

@@ -36,6 +36,16 @@ fn a_new_subscription_is_pending_whatever_was_asked() {
 }
 
 #[test]
+fn a_pull_subscription_is_active_from_birth() {
+    let asked = Subscription { sink: SinkConfig::Pull, ..subscription() };
+    let asked = Action::Create { record: Box::new(asked) };
+    let (Some(Write::Put(record)), _) = step(None, change("acme", asked)) else {
+        panic!("nothing written")
+    };
+    assert_eq!(record.verification_state, VerificationState::Active);
+}
+
+#[test]
 fn an_id_is_used_once_and_the_limit_holds() {
     let create = || change("acme", Action::Create { record: Box::new(subscription()) });
     assert_eq!(step(Some(&subscription()), create()), refuse(Refusal::Exists));
@@ -242,7 +252,7 @@ fn rotate(id: u128, secret: &str, overlap_ms: u64) -> Change {
 }
 
 fn secrets(record: &Subscription) -> Vec<(&str, Option<i64>)> {
-    let SinkConfig::Webhook(webhook) = &record.sink;
+    let SinkConfig::Webhook(webhook) = &record.sink else { panic!("no webhook") };
     let pair = |s: &SigningSecret| s.valid_until.map(|until| until.0);
     webhook.secrets.iter().map(|s| (&*s.sealed.data, pair(s))).collect()
 }
@@ -250,7 +260,7 @@ fn secrets(record: &Subscription) -> Vec<(&str, Option<i64>)> {
 #[test]
 fn a_rotation_keeps_the_newest_two_and_the_older_of_them_for_the_overlap() {
     let mut record = subscription();
-    let SinkConfig::Webhook(own) = &mut record.sink;
+    let SinkConfig::Webhook(own) = &mut record.sink else { panic!("no webhook") };
     own.secrets.push(SigningSecret { sealed: sealed("a"), valid_until: None, made_by: None });
     let b = put_by(step(Some(&record), rotate(1, "b", 100)));
     assert_eq!(secrets(&b), [("b", None), ("a", Some(177))]);
@@ -266,7 +276,7 @@ fn a_rotation_keeps_the_newest_two_and_the_older_of_them_for_the_overlap() {
 #[test]
 fn a_reseal_replaces_what_is_still_there() {
     let mut record = subscription();
-    let SinkConfig::Webhook(own) = &mut record.sink;
+    let SinkConfig::Webhook(own) = &mut record.sink else { panic!("no webhook") };
     own.secrets.push(SigningSecret { sealed: sealed("a"), valid_until: None, made_by: None });
     let pairs = vec![(sealed("a"), sealed("A")), (sealed("gone"), sealed("G"))];
     let reseal = || change("acme", Action::Resealed { pairs: pairs.clone() });

@@ -248,3 +248,32 @@ fn memory_over_all_stores_stays_near_its_bound() {
     }
     assert!(shared.block_cache_used_bytes() < 2 * limits.block_cache_bytes);
 }
+
+#[test]
+fn a_reader_reads_what_is_committed_until_the_store_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut base = open(dir.path());
+    apply_seen(&mut base, 0..3);
+    let reader = base.reader().unwrap();
+    let read = |reader: &crate::Reader| {
+        let mut met = 0;
+        let all = KeyRange::family(Family::Dedup);
+        let scanned = reader.scan(&all, &mut |_, _| {
+            met += 1;
+            ControlFlow::Continue(())
+        });
+        scanned.unwrap().map(|_| met)
+    };
+    assert_eq!(read(&reader), Some(3));
+    assert!(reader.get(&seen(1)).unwrap().unwrap().is_some());
+    assert_eq!(reader.get(&seen(9)).unwrap(), Some(None));
+    drop(base);
+    assert!(reader.is_revoked());
+    assert_eq!((read(&reader), reader.get(&seen(1)).unwrap()), (None, None));
+    // It held nothing open, and does not see the next owner's.
+    let base = open(dir.path());
+    assert_eq!(read(&base.reader().unwrap()), Some(3));
+    assert_eq!(read(&reader), None);
+    let reset = Box::new(base).reset().unwrap();
+    assert_eq!(read(&reset.reader().unwrap()), Some(0));
+}

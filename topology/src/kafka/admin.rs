@@ -12,6 +12,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{Offset, TopicPartitionList};
+use streaming_hub_model::pull;
 use streaming_hub_model::tenant::TenantId;
 use streaming_hub_model::time::UnixMillis;
 
@@ -19,7 +20,7 @@ use super::client::KafkaSettings;
 use super::offsets;
 use super::transactor::Reports;
 use crate::clock::Watch;
-use crate::instances::{LAYOUT_KEY, Layout};
+use crate::instances::{LAYOUT_KEY, Layout, PULL_BASE_KEY, PullBase};
 use crate::salting::SaltRecord;
 use crate::topics::{Topic, TopicSettings};
 
@@ -71,6 +72,9 @@ pub enum Error {
         /// What Kafka said.
         reason: String,
     },
+    /// The pull topic was made anew more often than there are numbers for.
+    #[error("the pull topic was made anew too often: no seq is left below 2^53")]
+    BasesUsedUp,
     /// A topic could not be made.
     #[error("making the topic {topic}: {reason}")]
     Create {
@@ -132,12 +136,47 @@ impl Administrator {
                 let names = found.missing.iter().map(|topic| self.name(*topic)).collect();
                 return Err(Error::Missing(names));
             }
+            if found.missing.contains(&Topic::Pull) && !found.missing.contains(&Topic::Instances) {
+                // First of all: a base that was raised in vain does no harm.
+                self.raise_pull_base()?;
+            }
             self.create(&found.missing).await?;
         }
         if all_new || self.layout()?.is_none() {
             self.record_layout()?;
         }
+        if self.recorded_pull_base()?.is_none() {
+            self.record_pull_base(pull::BASE_FIRST)?;
+        }
         Ok(())
+    }
+
+    /// What is added to a log offset of the pull topic to give a `seq`.
+    ///
+    /// # Errors
+    /// When Kafka does not answer.
+    pub fn pull_base(&self) -> Result<u64, Error> {
+        Ok(self.recorded_pull_base()?.unwrap_or(pull::BASE_FIRST))
+    }
+
+    fn recorded_pull_base(&self) -> Result<Option<u64>, Error> {
+        let found = self.latest(Topic::Instances, PULL_BASE_KEY.as_bytes())?;
+        let record = found.and_then(|value| serde_json::from_slice::<PullBase>(&value).ok());
+        Ok(record.map(|record| record.base))
+    }
+
+    fn record_pull_base(&self, base: u64) -> Result<(), Error> {
+        let value = serde_json::to_vec(&PullBase { base }).unwrap_or_default();
+        self.write(Topic::Instances, PULL_BASE_KEY.as_bytes(), &value)
+    }
+
+    /// The pull topic is about to be made anew: what it will hold comes after everything that the
+    /// last one held (design 16).
+    fn raise_pull_base(&self) -> Result<(), Error> {
+        let Some(base) = self.recorded_pull_base()? else { return Ok(()) };
+        let next = pull::next_base(base).ok_or(Error::BasesUsedUp)?;
+        tracing::warn!(base, next, "the pull topic is made anew; the base of its seq is raised");
+        self.record_pull_base(next)
     }
 
     /// Compares the cluster's topics with the plan.

@@ -6,10 +6,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use streaming_hub_model::headers::HeaderRef;
+use streaming_hub_model::headers::{self, HeaderRef};
 use streaming_hub_model::id::JobId;
 use streaming_hub_model::internal::{self, Accepted};
 use streaming_hub_model::job::JobFacts;
+use streaming_hub_model::pull::{Embedding, EntryFacts};
 use streaming_hub_model::retry::RetrySchedule;
 use streaming_hub_model::routing;
 use streaming_hub_model::subscription::{Subscription, Wanted};
@@ -117,20 +118,32 @@ impl Match {
             headers: &headers,
             value: record.value,
         });
-        let shared = headers.len();
+        let value = record.value.unwrap_or_default();
+        let mut embedding = None;
         for subscription in &matches {
-            let job = JobId::derive(event.tenant, event.id, subscription.id, b"");
-            let facts = self.facts(subscription, table_position, step.now);
-            let texts = facts.headers();
-            let mut headers = headers[..shared].to_vec();
+            let (topic, key, texts) = if subscription.sink.is_pull() {
+                let embedding = *embedding.get_or_insert_with(|| embedding_of(record));
+                let facts = EntryFacts {
+                    subscription: subscription.id,
+                    matched: step.now,
+                    table: table_position,
+                    embedding,
+                };
+                (Topic::Pull, entry_id(event, subscription), facts.headers().to_vec())
+            } else {
+                let job = JobId::derive(event.tenant, event.id, subscription.id, b"");
+                let facts = self.facts(subscription, table_position, step.now);
+                (Topic::Deliveries, job, facts.headers().to_vec())
+            };
+            let mut headers = headers.clone();
             headers.extend(internal::refs(&texts));
             step.outputs.emit(Output {
-                topic: Topic::Deliveries,
+                topic,
                 partition: routing::partition_for_subscription(subscription.id, partitions),
-                key: Some(job.to_string().as_bytes()),
+                key: Some(key.to_string().as_bytes()),
                 headers: &headers,
-                // Never null: that would end the job. An event without data has an empty body.
-                value: Some(record.value.unwrap_or_default()),
+                // Never null: that would end it. An event without data has an empty body.
+                value: Some(value),
             });
         }
         matches.len() as u64
@@ -146,6 +159,21 @@ impl Match {
             due: now.plus(schedule.first_delay_ms()),
         }
     }
+}
+
+/// How a pull entry shows an event's data, decided once for all subscriptions.
+fn embedding_of(record: &Record<'_>) -> Embedding {
+    let content_type = record.view().last(headers::CE_DATACONTENTTYPE);
+    // A type that is no text is not JSON's.
+    let content_type = content_type.map(|bytes| str::from_utf8(bytes).unwrap_or_default());
+    Embedding::of(content_type, record.value.unwrap_or_default())
+}
+
+/// The key of an entry's record. Unlike a job's it differs when the same id comes again beyond the
+/// horizon: the tombstone of the first entry must not end the second.
+fn entry_id(event: &Accepted<'_>, subscription: &Subscription) -> JobId {
+    let arrival = event.arrival.0.to_be_bytes();
+    JobId::derive(event.tenant, event.id, subscription.id, &arrival)
 }
 
 impl Processor for Match {

@@ -79,6 +79,9 @@ pub enum Error {
     /// An internal record of a format that this release does not know: the task stops.
     #[error("{0}")]
     Format(#[from] streaming_hub_model::internal::Error),
+    /// Going on would break a promise; an operator must decide. The task stops.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// The deciding part of a sub-topology's tasks. One value serves one task. What has a body here is
@@ -148,6 +151,11 @@ pub trait Processor: Send + 'static {
     fn step(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
         let _ = step;
         Ok(())
+    }
+
+    /// Whether somebody waits for the open transaction: it commits at the end of the turn.
+    fn wants_commit(&self) -> bool {
+        false
     }
 
     /// Writes what belongs to the whole transaction, just before it commits.

@@ -55,6 +55,7 @@ impl From<processor::Error> for Error {
         match error {
             processor::Error::State(error) => error.into(),
             processor::Error::Format(error) => Self::Refused(error.to_string()),
+            processor::Error::Refused(text) => Self::Refused(text),
         }
     }
 }

@@ -275,6 +275,8 @@ fn step<P: Processor>(
 fn failed_step(task: &TaskId, error: &processor::Error) -> Error {
     match error {
         processor::Error::State(_) => Error::Rebuild(format!("task {task}: {error}")),
-        processor::Error::Format(_) => Error::Fatal(format!("task {task}: {error}")),
+        processor::Error::Format(_) | processor::Error::Refused(_) => {
+            Error::Fatal(format!("task {task}: {error}"))
+        }
     }
 }

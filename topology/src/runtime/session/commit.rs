@@ -28,7 +28,10 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
         let full = |task: &Task<P>| {
             task.live.as_ref().is_some_and(|l| l.state.is_full(settings.uncommitted_bytes_max))
         };
+        let awaited =
+            |task: &Task<P>| task.live.as_ref().is_some_and(|l| l.processor.wants_commit());
         if drained
+            || self.tasks.iter().any(awaited)
             || self.now().since(since) >= settings.interval_ms
             || self.clients.produced_bytes() >= settings.bytes
             || self.tasks.iter().any(full)
