@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
+use streaming_hub_model::breaker::BreakerSettings;
 use streaming_hub_model::retry::RetrySchedule;
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::tenant::TenantId;
@@ -62,6 +63,8 @@ pub(crate) struct Config {
     pub(crate) runtime: Runtime,
     /// Attempts of deliveries.
     pub(crate) delivery: Delivery,
+    /// Circuit breakers of destinations.
+    pub(crate) breaker: BreakerSettings,
     /// When a subscription that fails is disabled.
     pub(crate) autodisable: AutoDisable,
     /// Pull subscriptions.
@@ -182,6 +185,16 @@ pub(crate) struct Delivery {
     pub(crate) attempt_bytes_in_flight: usize,
     /// The back-off curve of subscriptions that bring none.
     pub(crate) retry_schedule_ms: RetrySchedule,
+    /// When an attempt is cancelled, milliseconds; above what a sink needs by itself.
+    pub(crate) lease_ms: u64,
+    /// The longest that a 429 closes the way to a destination, milliseconds.
+    pub(crate) throttle_max_ms: u64,
+    /// The oldest that a job gets, hours since its match.
+    pub(crate) job_age_hours_max: u32,
+    /// The most jobs that wait for a subscription.
+    pub(crate) backlog_jobs_max: u64,
+    /// The most bytes of jobs that wait for a subscription.
+    pub(crate) backlog_bytes_max: u64,
     /// How long a stop waits for running attempts, milliseconds.
     pub(crate) drain_ms: u64,
     /// Dead letters of one subscription; the oldest go first.

@@ -14,6 +14,7 @@ use streaming_hub_model::sink::Sink;
 use streaming_hub_sinks::Sinks;
 use streaming_hub_topology::changes::{ChangeClient, Replies, TableReader};
 use streaming_hub_topology::clock::{SystemClock, SystemEntropy};
+use streaming_hub_topology::destinations::Destinations;
 use streaming_hub_topology::follower::{Follower, Views};
 use streaming_hub_topology::holds::Holds;
 use streaming_hub_topology::instances::Owners;
@@ -83,6 +84,7 @@ async fn start(config: &Config) -> anyhow::Result<()> {
         owners: Arc::new(Owners::default()),
         salting: Arc::new(Salting::default()),
         holds: Arc::new(Holds::default()),
+        destinations: Arc::new(Destinations::default()),
     };
     let keyring = keyring(config)?;
     let sink = keyring.clone().map(|keyring| sinks(config, keyring)).transpose()?;

@@ -16,6 +16,7 @@ use streaming_hub_state::{ResourceLimits, SharedResources};
 use streaming_hub_topology::dlq::DlqSettings;
 use streaming_hub_topology::kafka::client::KafkaSettings;
 use streaming_hub_topology::processors::delivery::Retention;
+use streaming_hub_topology::processors::delivery::backlog::Bounds;
 use streaming_hub_topology::shared::CommitSettings;
 use streaming_hub_topology::stores::DiskStores;
 use streaming_hub_topology::topics::TopicSettings;
@@ -64,6 +65,15 @@ pub(crate) fn commit(config: &Config) -> CommitSettings {
         uncommitted_bytes_max: config.runtime.uncommitted_bytes_max,
         drain_ms: config.delivery.drain_ms,
         watchdog_ms: config.runtime.watchdog_ms,
+    }
+}
+
+/// How much may wait for a subscription.
+pub(crate) fn bounds(config: &Config) -> Bounds {
+    Bounds {
+        age_ms_max: u64::from(config.delivery.job_age_hours_max) * 3_600_000,
+        jobs_max: config.delivery.backlog_jobs_max,
+        bytes_max: config.delivery.backlog_bytes_max,
     }
 }
 

@@ -2,12 +2,14 @@
 //! carries out its actions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use streaming_hub_model::ports::Deliveries;
 use streaming_hub_model::registry::Limits;
 use streaming_hub_topology::calls::Calls;
 use streaming_hub_topology::deliveries::DeliveryTasks;
 use streaming_hub_topology::dispatcher::Dispatcher;
+use streaming_hub_topology::processors::delivery::gates::GateSettings;
 use streaming_hub_topology::processors::delivery::slots::Slots;
 use streaming_hub_topology::processors::delivery::{Delivery, DeliverySettings, Message};
 use streaming_hub_topology::processors::ingest::{Ingest, IngestSettings, Notice};
@@ -171,6 +173,14 @@ fn delivery(config: &Config, parts: &Parts) -> anyhow::Result<(Running, Mailbox<
         table: Arc::clone(&parts.views.table),
         slots: Slots::new(attempts, bytes),
         entropy: Arc::clone(&parts.shared.entropy),
+        gates: GateSettings {
+            breaker: config.breaker.clone(),
+            throttle_ms_max: config.delivery.throttle_max_ms,
+            key: Arc::new(config.encryption.keyring()?.destination_key()?),
+            holds: Arc::clone(&parts.views.holds),
+            destinations: Arc::clone(&parts.views.destinations),
+        },
+        bounds: settings::bounds(config),
         retry_schedule: config.delivery.retry_schedule_ms.clone(),
         partitions: config.topics.partitions,
         lane: Arc::default(),
@@ -178,12 +188,14 @@ fn delivery(config: &Config, parts: &Parts) -> anyhow::Result<(Running, Mailbox<
         retention: settings::retention(config),
         metrics: Arc::clone(&parts.shared.metrics),
     });
-    let factory: Factory<Delivery> = Arc::new(move |_| Delivery::new(Arc::clone(&settings)));
+    let factory: Factory<Delivery> = Arc::new(move |p| Delivery::new(Arc::clone(&settings), p));
     let gate = Arc::clone(&parts.views.table) as Arc<dyn Gate>;
     let thread = prepare(topology::delivery(), factory, gate, parts);
     let metrics = Arc::clone(&parts.shared.metrics);
+    let lease = Duration::from_millis(config.delivery.lease_ms);
     let mailbox = thread.mailbox();
-    let dispatcher = Dispatcher::new(Handle::current(), sink, mailbox.clone(), metrics);
+    let outside = (mailbox.clone(), metrics);
+    let dispatcher = Dispatcher::new(Handle::current(), sink, outside, lease);
     let act = Box::new(move |address, order| dispatcher.dispatch(address, order));
     Ok((thread.start(act)?, mailbox))
 }

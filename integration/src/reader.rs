@@ -50,11 +50,28 @@ pub struct Record {
 }
 
 impl Record {
-    /// The last value of a header, as text.
+    /// The last value of a header, as text; of one that the hub packs into another its field.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
-        let (_, value) = self.headers.iter().rev().find(|(own, _)| own == name.as_bytes())?;
+        let (_, value) = match self.headers.iter().rev().find(|(own, _)| own == name.as_bytes()) {
+            Some(found) => found,
+            None => return self.packed(name),
+        };
         std::str::from_utf8(value.as_deref()?).ok()
+    }
+
+    /// A field of `hub-event` or `hub-job`: the format, then the fields, spaces between them.
+    fn packed(&self, name: &str) -> Option<&str> {
+        const EVENT: [&str; 5] = ["hub-id", "hub-major", "hub-arrival", "hub-from", "hub-tenant"];
+        const JOB: [&str; 5] =
+            ["hub-subscription", "hub-matched", "hub-table", "hub-attempts", "hub-due"];
+        let place = |fields: [&str; 5]| fields.iter().position(|field| *field == name);
+        let (header, place) = match (place(EVENT), place(JOB)) {
+            (Some(place), _) => ("hub-event", place),
+            (None, place) => ("hub-job", place?),
+        };
+        let fields = self.text(header)?.strip_prefix("2 ")?;
+        fields.splitn(5, ' ').nth(place)
     }
 
     /// The key as text.

@@ -34,6 +34,7 @@ fn an_operator_sees_dead_letters_and_repairs_a_hub_by_its_commands() -> Result<(
         world.produce(&orphans)?;
         world.settle(SOON)?;
         looking(world, &facts)?;
+        transcript(world)?;
         quarantined(world, orphans.len())?;
         log_level(world)?;
         let all = facts.len() + orphans.len();
@@ -146,6 +147,60 @@ fn looking(world: &World, facts: &[Fact]) -> Result<()> {
     let known = lines(world, &["dedup", "print", "--id", &id, "--json"])?;
     ensure!(known.len() == 1 && known[0]["tenant"] == TENANT, "{known:?}");
     Ok(())
+}
+
+/// The session in docs/cli.md is what the commands print.
+fn transcript(world: &World) -> Result<()> {
+    let page = include_str!("../../docs/cli.md");
+    let session = page.split("```console\n").nth(1).and_then(|rest| rest.split("```").next());
+    let session = session.context("docs/cli.md has no session")?;
+    let mut count = 0;
+    for block in session.split("$ streaming-hub ").skip(1) {
+        let (line, wanted) = block.split_once('\n').unwrap_or((block, ""));
+        let arguments: Vec<_> = line.split(' ').collect();
+        let printed = world.hub.command(&arguments)?;
+        let (wanted, found): (Vec<_>, Vec<_>) =
+            (wanted.lines().collect(), printed.lines().collect());
+        ensure!(matches(&wanted, &found), "docs/cli.md: {line}\n{printed}");
+        count += 1;
+    }
+    ensure!(count > 6, "{count} commands");
+    Ok(())
+}
+
+/// Whether lines are as wanted; `…` alone is any number of them.
+fn matches(wanted: &[&str], found: &[&str]) -> bool {
+    match (wanted, found) {
+        ([], _) => found.is_empty(),
+        (["…", rest @ ..], _) => {
+            (0..=found.len()).any(|skipped| matches(rest, &found[skipped..]))
+        }
+        ([line, rest @ ..], [own, others @ ..]) => is_like(line, own) && matches(rest, others),
+        (_, []) => false,
+    }
+}
+
+/// Whether a line is as wanted; `…` within it is anything.
+fn is_like(wanted: &str, found: &str) -> bool {
+    let mut parts = wanted.split('…');
+    let Some(mut rest) = parts.next().and_then(|start| found.strip_prefix(start)) else {
+        return false;
+    };
+    let parts: Vec<_> = parts.collect();
+    let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
+    for part in between {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+#[test]
+fn a_transcript_is_compared_line_by_line_with_its_gaps() {
+    assert!(matches(&["a … c", "…", "z"], &["a b c", "x", "y", "z"]));
+    assert!(matches(&["…"], &[]) && matches(&[], &[]));
+    assert!(!matches(&["a"], &["a", "b"]) && !matches(&["a … c"], &["a b d"]));
+    assert!(!is_like("1 … 2", "1 2 3") && is_like("… 2", "x 2"));
 }
 
 /// Producers send no tenant; the default is set afterwards.

@@ -135,6 +135,13 @@ impl ErrorClass {
         matches!(self, Self::TooLarge | Self::RoutingKeyTooLong)
     }
 
+    /// Whether a failure of this class says something about the destination's health: not where the
+    /// event itself or the hub's own code is at fault.
+    #[must_use]
+    pub fn tells_of_destination(self) -> bool {
+        !self.is_terminal() && self != Self::Panic
+    }
+
     /// The stable name, as in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {

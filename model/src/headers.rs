@@ -2,6 +2,8 @@
 //! same name may repeat. This view reads them in place, without copying, and says which of them
 //! travel on internal topics (contract section 1, design 14). It judges no value.
 
+use crate::packed;
+
 /// One header of a record: its name and its value, `None` when the record holds a null.
 ///
 /// Bytes, because Kafka promises no more: a foreign producer's name may be empty or no UTF-8.
@@ -40,6 +42,9 @@ pub const TRACESTATE: &str = "tracestate";
 /// `baggage` (W3C baggage): travels inside the hub, never to a receiver.
 pub const BAGGAGE: &str = "baggage";
 
+/// How the names of the hub's own headers begin.
+const OWN: &str = "hub-";
+
 /// A view of a record's headers, in their order.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Headers<'a> {
@@ -58,10 +63,22 @@ impl<'a> Headers<'a> {
     /// A last occurrence without a value, or with an empty one, counts as missing, and an earlier
     /// occurrence does not stand in for it: the producers' own parser reads both as the empty
     /// text, and CloudEvents 1.0 (section 3.1) has no attribute with an empty value.
+    ///
+    /// A name of the hub's own that has no header is looked for among the packed ones
+    /// ([`packed`]).
     #[must_use]
     pub fn last(&self, name: &str) -> Option<&'a [u8]> {
-        let (_, value) = self.all.iter().rev().find(|(n, _)| *n == name.as_bytes())?;
+        let value = match self.last_of(name) {
+            Some(value) => value,
+            None if name.starts_with(OWN) => packed::field(name, |packed| self.last_of(packed)?),
+            None => None,
+        };
         value.filter(|value| !value.is_empty())
+    }
+
+    fn last_of(&self, name: &str) -> Option<Option<&'a [u8]>> {
+        let last = self.all.iter().rev().find(|(own, _)| *own == name.as_bytes());
+        last.map(|(_, value)| *value)
     }
 
     /// [`Self::last`] as text; `None` too when the value is no UTF-8. For headers that the hub
@@ -77,8 +94,10 @@ impl<'a> Headers<'a> {
     /// signature of a producer covers it.)
     pub fn travelling(&self) -> impl Iterator<Item = (&'a str, Option<&'a [u8]>)> + use<'a> {
         self.all.iter().filter_map(|(name, value)| {
-            let name = str::from_utf8(name).ok()?;
-            travels(name).then_some((name, *value))
+            bytes_travel(name)
+                .then(|| str::from_utf8(name).ok())
+                .flatten()
+                .map(|name| (name, *value))
         })
     }
 }
@@ -86,7 +105,13 @@ impl<'a> Headers<'a> {
 /// Whether a header of this name travels on internal topics: see [`Headers::travelling`].
 #[must_use]
 pub fn travels(name: &str) -> bool {
-    name.starts_with("ce-") || matches!(name, TRACEPARENT | TRACESTATE | BAGGAGE)
+    bytes_travel(name.as_bytes())
+}
+
+/// [`travels`] of a name that is UTF-8 already.
+pub(crate) fn bytes_travel(name: &[u8]) -> bool {
+    name.starts_with(b"ce-")
+        || [TRACEPARENT, TRACESTATE, BAGGAGE].iter().any(|own| own.as_bytes() == name)
 }
 
 #[cfg(test)]

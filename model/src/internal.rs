@@ -3,14 +3,15 @@
 
 use crate::headers::{HeaderRef, Headers};
 use crate::id::EventId;
+use crate::packed::EVENT;
 use crate::time::UnixMillis;
 
 /// Format version of an internal record.
 pub const VERSION: &str = "hub-v";
 /// The version that this release writes; it reads this one and the one before.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// [`FORMAT`] as the text of its header.
-pub const FORMAT_TEXT: &str = "1";
+pub const FORMAT_TEXT: &str = "2";
 /// The normalised event id.
 pub const ID: &str = "hub-id";
 /// The tenant that the hub attributed the event to.
@@ -151,8 +152,16 @@ impl<'a> Accepted<'a> {
 /// and what ingest derived.
 #[must_use]
 pub fn is_carried(header: &HeaderRef<'_>) -> bool {
-    let Ok(name) = std::str::from_utf8(header.0) else { return false };
-    crate::headers::travels(name) || [ID, TENANT, MAJOR, ARRIVAL, FROM].contains(&name)
+    let is_derived = |name: &[u8]| {
+        [EVENT, ID, TENANT, MAJOR, ARRIVAL, FROM].iter().any(|own| own.as_bytes() == name)
+    };
+    crate::headers::bytes_travel(header.0) || header.0.starts_with(b"hub-") && is_derived(header.0)
+}
+
+/// The header that says the format, where no packed one says it.
+pub fn version_beside(headers: &[HeaderRef<'_>]) -> Option<HeaderRef<'static>> {
+    let is_packed = headers.iter().any(|(name, _)| *name == EVENT.as_bytes());
+    (!is_packed).then(version)
 }
 
 #[cfg(test)]

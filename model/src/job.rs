@@ -4,6 +4,7 @@
 use crate::headers::Headers;
 use crate::id::SubscriptionId;
 use crate::internal::{self, Error};
+use crate::packed;
 use crate::time::UnixMillis;
 
 /// What the delivery engine knows of a job beside its event.
@@ -42,14 +43,15 @@ impl JobFacts {
 
     /// The headers that say it, to be appended to the event's.
     #[must_use]
-    pub fn headers(&self) -> [(&'static str, String); 5] {
-        [
-            (internal::SUBSCRIPTION, self.subscription.to_string()),
-            (internal::MATCHED, self.matched.0.to_string()),
-            (internal::TABLE, self.table.to_string()),
-            (internal::ATTEMPTS, self.attempts.to_string()),
-            (internal::DUE, self.due.0.to_string()),
-        ]
+    pub fn headers(&self) -> [(&'static str, String); 1] {
+        let packed = packed::pack([
+            &self.subscription.to_string(),
+            &self.matched.0.to_string(),
+            &self.table.to_string(),
+            &self.attempts.to_string(),
+            &self.due.0.to_string(),
+        ]);
+        [(packed::JOB, packed)]
     }
 }
 
@@ -57,22 +59,43 @@ impl JobFacts {
 mod tests {
     use super::*;
 
-    #[test]
-    fn facts_read_back_as_written() {
-        let facts = JobFacts {
-            subscription: SubscriptionId::from_parts(5, [3; 10]),
+    fn id() -> SubscriptionId {
+        SubscriptionId::from_parts(5, [3; 10])
+    }
+
+    fn facts() -> JobFacts {
+        JobFacts {
+            subscription: id(),
             matched: UnixMillis(9),
             table: 12,
             attempts: 2,
             due: UnixMillis(10),
-        };
-        let mut owned = facts.headers().to_vec();
-        owned.push((internal::VERSION, "1".into()));
-        let list: Vec<_> = owned.iter().map(|(n, v)| (n.as_bytes(), Some(v.as_bytes()))).collect();
+        }
+    }
+
+    #[test]
+    fn facts_read_back_as_written() {
+        let facts = facts();
+        let packed = facts.headers();
+        let list: Vec<_> = internal::refs(&packed).collect();
+        assert_eq!(list, [(&b"hub-job"[..], Some(format!("2 {} 9 12 2 10", id()).as_bytes()))]);
         assert_eq!(JobFacts::read(Headers::new(&list)), Ok(facts));
-        assert_eq!(
-            JobFacts::read(Headers::new(&list[1..])),
-            Err(Error::Header(internal::SUBSCRIPTION))
-        );
+        assert_eq!(JobFacts::read(Headers::new(&[])), Err(Error::Header(internal::VERSION)));
+    }
+
+    #[test]
+    fn facts_of_format_1_are_read() {
+        let owned = [
+            (internal::VERSION, "1".to_owned()),
+            (internal::SUBSCRIPTION, id().to_string()),
+            (internal::MATCHED, "9".to_owned()),
+            (internal::TABLE, "12".to_owned()),
+            (internal::ATTEMPTS, "2".to_owned()),
+            (internal::DUE, "10".to_owned()),
+        ];
+        let list: Vec<_> = internal::refs(&owned).collect();
+        assert_eq!(JobFacts::read(Headers::new(&list)), Ok(facts()));
+        let missing = JobFacts::read(Headers::new(&list[..5]));
+        assert_eq!(missing, Err(Error::Header(internal::DUE)));
     }
 }

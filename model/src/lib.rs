@@ -2,6 +2,7 @@
 //! envelopes and verdicts, subscriptions and their changes, jobs, back-off, signatures.
 
 pub mod attempt;
+pub mod breaker;
 pub mod change;
 pub mod dead_letter;
 pub mod delivery_calls;
@@ -20,6 +21,7 @@ pub mod idempotency;
 pub mod internal;
 pub mod job;
 pub mod json;
+pub mod packed;
 pub mod peer;
 pub mod ports;
 pub mod pull;

@@ -13,6 +13,7 @@ use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
+use crate::destination::DestinationKey;
 use crate::hex;
 use crate::id::SubscriptionId;
 use crate::tenant::TenantId;
@@ -141,6 +142,20 @@ impl Keyring {
         mac.update(b"streaming-hub external id\0");
         mac.update(tenant.as_str().as_bytes());
         Ok(hex::encode(&mac.finalize().into_bytes()))
+    }
+
+    /// The key under which destinations get their ids: derived from the current key, and telling
+    /// nothing about it. Another current key gives every destination another id.
+    ///
+    /// # Errors
+    /// [`Error::UnknownKey`] when there is no current key; never in practice.
+    pub fn destination_key(&self) -> Result<DestinationKey, Error> {
+        let key = self.keys.get(&self.current);
+        let key = key.ok_or_else(|| Error::UnknownKey(self.current.clone()))?;
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(key.expose_secret()).map_err(|_| Error::BadKey)?;
+        mac.update(b"streaming-hub destination key\0");
+        Ok(DestinationKey::new(mac.finalize().into_bytes().into()))
     }
 
     fn cipher(&self, key_id: &str) -> Result<Aes256Gcm, Error> {

@@ -269,6 +269,7 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         | Topic::SubscriptionChanges
         | Topic::Instances
         | Topic::Salts
+        | Topic::Destinations
         | Topic::Pull
         | Topic::Cursors
         | Topic::Holds

@@ -7,17 +7,22 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 
+use streaming_hub_model::destination::DestinationKey;
 use streaming_hub_model::envelope::IngestPolicy;
 use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::follow::FollowSet;
 use streaming_hub_model::ports::Clock;
 use streaming_hub_model::registry::Limits;
 use streaming_hub_model::retry::RetrySchedule;
+use streaming_hub_topology::destinations::Destinations;
 use streaming_hub_topology::follower::View;
+use streaming_hub_topology::holds::Holds;
 use streaming_hub_topology::instances::Owners;
 use streaming_hub_topology::kafka::admin::Consumed;
 use streaming_hub_topology::kafka::client::KafkaSettings;
 use streaming_hub_topology::metrics::Metrics;
+use streaming_hub_topology::processors::delivery::backlog::Bounds;
+use streaming_hub_topology::processors::delivery::gates::GateSettings;
 use streaming_hub_topology::processors::delivery::slots::Slots;
 use streaming_hub_topology::processors::delivery::{
     Delivery, DeliverySettings, Message, Order, Retention, Returned,
@@ -39,11 +44,12 @@ use streaming_hub_topology::topology;
 use crate::arena::Arena;
 use crate::clock::{ProcessClock, SeededEntropy};
 use crate::defect::Defect;
-use crate::destinations::Destinations;
+use crate::destinations::Destinations as Calls;
 use crate::disks::{Disks, SimStores};
 use crate::follower::SimFollower;
 use crate::observe::{Eye, Observed};
 use crate::seam::{Life, Seam};
+use crate::shape::Shape;
 use crate::threads::{Common, Kept, SimThread, StreamThread};
 
 /// What sessions of one run borrow.
@@ -66,6 +72,8 @@ pub struct Settings {
     pub schedule: RetrySchedule,
     /// Limits of the registry.
     pub limits: Limits,
+    /// How much may wait.
+    pub bounds: Bounds,
     /// Attempts at once in one process.
     pub slots: usize,
     /// Commit cadence.
@@ -91,7 +99,7 @@ pub struct Process<'a> {
     /// Its attempt slots.
     pub slots: Arc<Slots>,
     /// Its calls.
-    pub destinations: RefCell<Destinations>,
+    pub destinations: RefCell<Calls>,
     orders: mpsc::Receiver<(Address, Order)>,
     mailbox: Mailbox<Message>,
 }
@@ -118,6 +126,8 @@ struct Maker<'m, 'a> {
     /// The table as delivery sees it.
     told: Arc<Table>,
     salting: Arc<Salting>,
+    holds: Arc<Holds>,
+    destinations: Arc<Destinations>,
     slots: Arc<Slots>,
     eye: Arc<Eye>,
 }
@@ -138,8 +148,14 @@ pub fn start<'a>(
     let lying = lying.map(Arc::new);
     let told = lying.clone().unwrap_or_else(|| Arc::clone(&table));
     let (owners, salting) = (Arc::new(Owners::default()), Arc::new(Salting::default()));
-    let views: Vec<Arc<dyn View>> =
-        vec![Arc::clone(&table) as _, Arc::clone(&owners) as _, Arc::clone(&salting) as _];
+    let (holds, health) = (Arc::new(Holds::default()), Arc::new(Destinations::default()));
+    let views: Vec<Arc<dyn View>> = vec![
+        Arc::clone(&table) as _,
+        Arc::clone(&owners) as _,
+        Arc::clone(&salting) as _,
+        Arc::clone(&holds) as _,
+        Arc::clone(&health) as _,
+    ];
     let follower = SimFollower::new((&table, &clock), views, &settings.topics, lying);
     let eye = Eye {
         table: Arc::clone(&table),
@@ -156,6 +172,8 @@ pub fn start<'a>(
         table,
         told,
         salting,
+        holds,
+        destinations: health,
         slots: Slots::new(settings.slots, usize::MAX / 2),
         eye: Arc::new(eye),
     };
@@ -279,6 +297,14 @@ impl<'a> Maker<'_, 'a> {
             slots: Arc::clone(&self.slots),
             entropy: Arc::clone(&self.shared.entropy),
             retry_schedule: self.settings.schedule.clone(),
+            gates: GateSettings {
+                breaker: Shape::breaker(),
+                throttle_ms_max: 5_000,
+                key: Arc::new(DestinationKey::new([7; 32])),
+                holds: Arc::clone(&self.holds),
+                destinations: Arc::clone(&self.destinations),
+            },
+            bounds: self.settings.bounds,
             partitions: self.settings.topics.partitions,
             lane: Arc::default(),
             // Spans of days would trip over the leaps of this clock.
@@ -286,7 +312,7 @@ impl<'a> Maker<'_, 'a> {
             retention: Retention::default(),
             metrics: Arc::clone(&self.settings.metrics),
         });
-        let make = move |_| Delivery::new(Arc::clone(&settings));
+        let make = move |p| Delivery::new(Arc::clone(&settings), p);
         let parts = self.parts(topology::delivery(), self.gate(), make);
         let act = move |address, order| {
             let _ = orders.send((address, order));

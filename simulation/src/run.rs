@@ -137,6 +137,7 @@ fn settings(shape: &Shape) -> Settings {
         horizon_ms: shape.horizon_ms,
         schedule: Shape::schedule(),
         limits: Shape::limits(),
+        bounds: Shape::bounds(),
         slots: shape.slots,
         clocks_ms: shape.clocks_ms,
         commit: shape.commit(),

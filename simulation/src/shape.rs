@@ -1,8 +1,10 @@
 //! The shape of a run, drawn from its seed: how many instances, partitions, tenants; how fast time
 //! goes; how often stores and transactions fill.
 
+use streaming_hub_model::breaker::BreakerSettings;
 use streaming_hub_model::registry::Limits;
 use streaming_hub_model::retry::RetrySchedule;
+use streaming_hub_topology::processors::delivery::backlog::Bounds;
 use streaming_hub_topology::shared::CommitSettings;
 use streaming_hub_topology::topics::TopicSettings;
 
@@ -103,6 +105,18 @@ impl Shape {
     pub fn schedule() -> RetrySchedule {
         // These steps are legal.
         RetrySchedule::new(vec![0, 500, 3_000, 20_000]).unwrap_or_default()
+    }
+
+    /// Numbers of breakers: openings short enough that a run sees many.
+    #[must_use]
+    pub fn breaker() -> BreakerSettings {
+        BreakerSettings { open_ms: 2_000, open_ms_max: 15_000, ..BreakerSettings::default() }
+    }
+
+    /// How much may wait: more than a run ever has.
+    #[must_use]
+    pub fn bounds() -> Bounds {
+        Bounds { age_ms_max: 5 * 24 * 3_600_000, jobs_max: 1_000_000, bytes_max: 1 << 30 }
     }
 
     /// Limits of the registry.

@@ -10,6 +10,10 @@ use super::kafka::{OWNED, refusal};
 use super::problem::Problem;
 use super::{Cluster, Config, KeyError, Role, Token};
 
+/// By how much a lease exceeds the limit of an attempt, milliseconds: an attempt may wait for a
+/// connection before its own time begins.
+const LEASE_MARGIN_MS: u64 = 4_000;
+
 /// Smallest and largest value of every whole number; the reference page shows them.
 pub(super) const BOUNDS: &[(&str, i64, i64)] = &[
     ("topics.partitions", 1, 1_000),
@@ -36,8 +40,20 @@ pub(super) const BOUNDS: &[(&str, i64, i64)] = &[
     ("runtime.memtable_bytes", 1_048_576, 1_099_511_627_776),
     ("delivery.attempts_in_flight", 1, 65_536),
     ("delivery.attempt_bytes_in_flight", 1_024, 17_179_869_184),
+    ("delivery.lease_ms", 1_000, 600_000),
+    ("delivery.throttle_max_ms", 0, 36_000_000),
+    ("delivery.job_age_hours_max", 1, 8_760),
+    ("delivery.backlog_jobs_max", 1, 1_000_000_000),
+    ("delivery.backlog_bytes_max", 1_048_576, 1_099_511_627_776),
     ("delivery.drain_ms", 0, 600_000),
     ("delivery.dead_letters_per_subscription", 1, 10_000_000),
+    ("breaker.failures_max", 1, 1_000),
+    ("breaker.attempts_min", 1, 100_000),
+    ("breaker.failure_percent", 1, 100),
+    ("breaker.window_ms", 1_000, 3_600_000),
+    ("breaker.open_ms", 100, 36_000_000),
+    ("breaker.open_ms_max", 100, 36_000_000),
+    ("breaker.probes", 1, 64),
     ("autodisable.sustained_hours", 1, 8_760),
     ("autodisable.spread_hours", 0, 8_760),
     ("pull.read_retention_ms", 1_000, 31_536_000_000),
@@ -169,6 +185,7 @@ impl Limit {
 
 fn limits(config: &Config) -> Vec<Limit> {
     let mut limits = time_limits(config);
+    limits.extend(delivery_limits(config));
     limits.extend(size_limits(config));
     limits
 }
@@ -235,6 +252,26 @@ fn time_limits(config: &Config) -> Vec<Limit> {
             "librdkafka does not accept that",
         )
     }));
+    limits
+}
+
+fn delivery_limits(config: &Config) -> Vec<Limit> {
+    let mut limits = vec![Limit {
+        key: "breaker.open_ms",
+        value: config.breaker.open_ms,
+        most: config.breaker.open_ms_max,
+        of: "breaker.open_ms_max",
+        why: "it is the shortest of all openings",
+    }];
+    if config.roles.has(Role::Delivery) {
+        limits.push(Limit {
+            key: "webhook.timeout_ms",
+            value: config.webhook.timeout_ms,
+            most: config.delivery.lease_ms.saturating_sub(LEASE_MARGIN_MS),
+            of: "delivery.lease_ms less 4 s",
+            why: "attempts would be cancelled before they time out",
+        });
+    }
     limits
 }
 

@@ -109,7 +109,7 @@ fn a_tenant_obeys_the_rule_of_the_envelope() {
 
 #[test]
 fn time_outs_stand_in_their_order() {
-    let cases: [(&[&str], &str, &str); 7] = [
+    let cases: [(&[&str], &str, &str); 9] = [
         (
             &["runtime.heartbeat_interval_ms=3334"],
             "runtime.heartbeat_interval_ms",
@@ -136,12 +136,19 @@ fn time_outs_stand_in_their_order() {
             "a quarter of runtime.transaction_timeout_ms",
         ),
         (&["webhook.connect_timeout_ms=10001"], "webhook.connect_timeout_ms", "webhook.timeout_ms"),
-        (&["webhook.timeout_ms=30000"], "webhook.timeout_ms", "less than api.request_timeout_ms"),
+        (
+            &["webhook.timeout_ms=30000", "delivery.lease_ms=34000"],
+            "webhook.timeout_ms",
+            "less than api.request_timeout_ms",
+        ),
+        (&["webhook.timeout_ms=11001"], "webhook.timeout_ms", "delivery.lease_ms less 4 s"),
+        (&["breaker.open_ms=600001"], "breaker.open_ms", "breaker.open_ms_max"),
     ];
     for (assignments, key, other) in cases {
         assert_refused(assignments, key, other);
     }
-    assert_eq!(problems(&["webhook.timeout_ms=30000", "roles=delivery"]), []);
+    let alone = ["webhook.timeout_ms=30000", "delivery.lease_ms=34000", "roles=delivery"];
+    assert_eq!(problems(&alone), []);
     let equal = ["runtime.heartbeat_interval_ms=3333", "runtime.transaction_timeout_ms=30000"];
     assert_eq!(problems(&equal), []);
 }

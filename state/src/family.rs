@@ -7,6 +7,7 @@
 //! by side. Numbers in keys are big-endian and unsigned, since scans rely on byte order.
 
 pub mod attempt_line;
+pub mod backlog;
 pub mod claim;
 pub mod dead_letter;
 pub mod dedup;
@@ -56,6 +57,8 @@ pub enum Family {
     AttemptLine = 10,
     /// [`claim`]: durable claims of restored jobs.
     Claim = 11,
+    /// [`backlog`]: how much waits for each subscription.
+    Backlog = 12,
     /// [`failure_span`]: since when a subscription's attempts fail.
     FailureSpan = 13,
     /// [`pull_entry`]: entries of pull subscriptions, by subscription and `seq`.
@@ -101,6 +104,7 @@ mod tests {
             (Family::DeadLetterCount, 9),
             (Family::AttemptLine, 10),
             (Family::Claim, 11),
+            (Family::Backlog, 12),
             (Family::FailureSpan, 13),
             (Family::PullEntry, 20),
             (Family::PullHead, 21),

@@ -2,6 +2,7 @@
 //! and sends back what became of each. A panic of a sink is an outcome like any other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use streaming_hub_model::attempt::{AttemptResult, ErrorClass, Outcome};
 use streaming_hub_model::sink::Sink;
@@ -17,18 +18,20 @@ pub struct Dispatcher {
     sink: Arc<dyn Sink>,
     mailbox: Mailbox<Message>,
     metrics: Arc<Metrics>,
+    lease: Duration,
 }
 
 impl Dispatcher {
-    /// A dispatcher that answers into `mailbox`.
+    /// A dispatcher that answers into the mailbox, and cancels an attempt that has not ended by
+    /// itself within its lease.
     #[must_use]
     pub fn new(
         runtime: Handle,
         sink: Arc<dyn Sink>,
-        mailbox: Mailbox<Message>,
-        metrics: Arc<Metrics>,
+        (mailbox, metrics): (Mailbox<Message>, Arc<Metrics>),
+        lease: Duration,
     ) -> Self {
-        Self { runtime, sink, mailbox, metrics }
+        Self { runtime, sink, mailbox, metrics, lease }
     }
 
     /// Starts one attempt.
@@ -40,7 +43,15 @@ impl Dispatcher {
         let (delivery_id, started) = (attempt.delivery_id, attempt.at);
         let sink_generation = attempt.subscription.sink_generation;
         metrics.attempt_started(kind, waited_ms);
-        let attempt = self.runtime.spawn(async move { sink.attempt(attempt).await });
+        let lease = self.lease;
+        let attempt = self.runtime.spawn(async move {
+            // Dropping the attempt's future cancels it.
+            tokio::time::timeout(lease, sink.attempt(attempt)).await.unwrap_or_else(|_| {
+                let duration_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+                let late = Outcome::failed(ErrorClass::Timeout, "the attempt outlived its lease");
+                Outcome { duration_ms, ..late }
+            })
+        });
         self.runtime.spawn(async move {
             let outcome = attempt.await.unwrap_or_else(|error| {
                 tracing::error!(%job, %error, "a sink failed in the middle of an attempt");

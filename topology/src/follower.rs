@@ -13,6 +13,7 @@ use streaming_hub_model::time::UnixMillis;
 
 use crate::changes::Replies;
 use crate::clock::Watch;
+use crate::destinations::Destinations;
 use crate::holds::Holds;
 use crate::instances::Owners;
 use crate::kafka::{error, offsets};
@@ -73,6 +74,8 @@ pub struct Views {
     pub salting: Arc<Salting>,
     /// What operators hold.
     pub holds: Arc<Holds>,
+    /// Whose breakers are open.
+    pub destinations: Arc<Destinations>,
 }
 
 type Partition = (String, i32);
@@ -92,12 +95,13 @@ impl Follower {
         views: &Views,
         stop: Stop,
     ) -> Self {
-        let all: [Arc<dyn View>; 5] = [
+        let all: [Arc<dyn View>; 6] = [
             Arc::clone(&views.table) as _,
             Arc::clone(&views.replies) as _,
             Arc::clone(&views.owners) as _,
             Arc::clone(&views.salting) as _,
             Arc::clone(&views.holds) as _,
+            Arc::clone(&views.destinations) as _,
         ];
         let named = all.into_iter().map(|view| (view.topic().name(&shared.application), view));
         let views_by_name = named.collect();

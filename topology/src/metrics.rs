@@ -1,16 +1,17 @@
 //! The counters of this crate. Labels are bounded: a sub-topology, a verdict, a reason, an error
 //! class; never a tenant, a URL or an id.
 
+mod ends;
 mod pull;
+mod waiting;
 
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
-mod ends;
-
 use self::ends::Ends;
 pub use self::pull::PullMetrics;
+use self::waiting::Waiting;
 
 /// Typed access to the counters.
 pub struct Metrics {
@@ -29,6 +30,8 @@ pub struct Metrics {
     dead_letters: IntCounterVec,
     ends: Ends,
     in_flight: IntGauge,
+    /// What waits to be delivered, and why.
+    pub(crate) waiting: Waiting,
     commits: HistogramVec,
     produced_bytes: IntCounterVec,
     aborts: IntCounterVec,
@@ -78,6 +81,30 @@ impl Maker<'_> {
         Ok(metric)
     }
 
+    fn counters_by(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> prometheus::Result<IntCounterVec> {
+        let opts = Opts::new(format!("streaming_hub_{name}"), help);
+        let metric = IntCounterVec::new(opts, labels)?;
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    fn gauges_by(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> prometheus::Result<IntGaugeVec> {
+        let opts = Opts::new(format!("streaming_hub_{name}"), help);
+        let metric = IntGaugeVec::new(opts, labels)?;
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
     fn latency(&self, name: &str, help: &str, label: &str) -> prometheus::Result<HistogramVec> {
         let opts =
             HistogramOpts::new(format!("streaming_hub_{name}"), help).buckets(LATENCY.to_vec());
@@ -113,6 +140,7 @@ impl Metrics {
             dead_letters: m.counters("dead_letters_total", "Jobs dead-lettered", "reason")?,
             ends: Ends::new(&m)?,
             in_flight: m.gauge("attempts_in_flight_count", "Attempts under way")?,
+            waiting: Waiting::new(&m)?,
             commits: m.latency("commit_seconds", "Duration of commits", "sub_topology")?,
             produced_bytes: m.counters(
                 "produced_bytes_total",

@@ -17,6 +17,7 @@ use streaming_hub_model::time::UnixMillis;
 use tokio::sync::Notify;
 
 use crate::follower::View;
+use crate::recent::{Changes, Recent};
 use crate::runtime::thread::Gate;
 use crate::topics::Topic;
 
@@ -32,6 +33,7 @@ pub struct Table {
     confirmed: AtomicI64,
     clock: Arc<dyn Clock>,
     moved: Notify,
+    recent: Recent<SubscriptionId>,
 }
 
 #[derive(Default)]
@@ -59,6 +61,7 @@ impl Table {
             confirmed: AtomicI64::new(0),
             clock,
             moved: Notify::new(),
+            recent: Recent::default(),
         }
     }
 
@@ -138,7 +141,14 @@ impl Table {
         };
         let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
         rows.replace(id, new);
+        drop(rows);
+        self.recent.push(id);
         true
+    }
+
+    /// Which subscriptions changed since this revision.
+    pub fn since(&self, seen: &mut u64) -> Changes<SubscriptionId> {
+        self.recent.since(seen)
     }
 
     /// Everything below `position` of a partition has been taken.

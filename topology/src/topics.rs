@@ -36,6 +36,8 @@ pub enum Topic {
     Instances,
     /// Which tenants are spread over all partitions, and since when.
     Salts,
+    /// Destinations whose breakers are open.
+    Destinations,
     /// What operators hold.
     Holds,
     /// Entries of pull subscriptions, by subscription.
@@ -146,6 +148,7 @@ impl Topic {
             Self::Subscriptions,
             Self::Instances,
             Self::Salts,
+            Self::Destinations,
             Self::Holds,
             Self::Pull,
             Self::Cursors,
@@ -174,6 +177,7 @@ impl Topic {
             Self::Retry(tier) => 11 + usize::from(tier),
             Self::Claims => 23,
             Self::Failures => 24,
+            Self::Destinations => 25,
             Self::Holds => 26,
             Self::Pull => 27,
             Self::Cursors => 28,
@@ -207,6 +211,7 @@ impl Topic {
             | Self::Subscriptions
             | Self::Instances
             | Self::Salts
+            | Self::Destinations
             | Self::Holds => Kind::Published,
         }
     }
@@ -221,7 +226,11 @@ impl Topic {
     #[must_use]
     pub fn partitions(self, settings: &TopicSettings) -> i32 {
         match self {
-            Self::SubscriptionReplies | Self::Instances | Self::Salts | Self::Holds => 1,
+            Self::SubscriptionReplies
+            | Self::Instances
+            | Self::Salts
+            | Self::Destinations
+            | Self::Holds => 1,
             _ => settings.partitions,
         }
     }
@@ -243,6 +252,7 @@ impl Topic {
             | Self::Subscriptions
             | Self::Instances
             | Self::Salts
+            | Self::Destinations
             | Self::Holds
             | Self::Pull
             | Self::Cursors => Cleanup::Compact,
@@ -302,6 +312,7 @@ impl fmt::Display for Topic {
             Self::Subscriptions => "subscriptions",
             Self::Instances => "instances",
             Self::Salts => "salts",
+            Self::Destinations => "destinations",
             Self::Holds => "holds",
             Self::Pull => "pull",
             Self::Cursors => "cursors",
@@ -331,11 +342,12 @@ mod tests {
     #[test]
     fn every_topic_has_a_number_and_a_name_of_its_own() {
         let mut numbers: Vec<_> = Topic::all().map(Topic::index).collect();
+        let count = numbers.len();
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), Topic::all().count());
+        assert_eq!(numbers.len(), count);
         let names: std::collections::HashSet<_> = Topic::all().map(|t| t.name("hub")).collect();
-        assert_eq!(names.len(), numbers.len());
+        assert_eq!(names.len(), count);
         assert!(names.contains("hub-retry-01") && names.contains("hub-retry-11"));
     }
 

@@ -8,12 +8,15 @@
 //! to questions from outside (`questions`).
 
 pub mod attempt_log;
+pub mod backlog;
 pub mod claims;
 pub mod dead_letters;
 pub mod ends;
 pub mod failures;
+pub mod gates;
 pub mod lanes;
 pub mod outcome;
+mod overdue;
 pub mod places;
 pub mod questions;
 pub mod redelivery;
@@ -31,27 +34,33 @@ use streaming_hub_model::id::{JobId, SubscriptionId, uuid_v7};
 use streaming_hub_model::internal;
 use streaming_hub_model::ports::Entropy;
 use streaming_hub_model::retry::RetrySchedule;
-use streaming_hub_model::subscription::Subscription;
+use streaming_hub_model::subscription::{MAX_IN_FLIGHT_MAX, Ordering, Subscription};
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_state::family::{due, ready};
 use streaming_hub_state::{ExpiryRule, State};
 use uuid::Uuid;
 
 use self::attempt_log::AttemptLog;
+use self::backlog::Bounds;
 use self::claims::{Claims, Lane};
-use self::lanes::Lanes;
+use self::gates::{GateSettings, Gates, Look};
+use self::lanes::{Lanes, Turn};
 use self::outcome::Counted;
+use self::overdue::Watch;
 use self::places::StoredJob;
 use self::questions::Call;
 use self::slots::{Slot, Slots};
 use crate::calls::Reply;
 use crate::metrics::Metrics;
+use crate::recent::Changes;
 use crate::runtime::processor::{Error, Processor, Record, Step};
 use crate::table::Table;
 use crate::topics::Topic;
 
 /// How long a job waits after the hub itself could not try it, milliseconds (contract section 4).
 const HUB_FAULT_MS: u64 = 30_000;
+/// After how long a task asks again whose tenants come after another task's, milliseconds.
+const ELSEWHERE_MS: u64 = 1;
 
 const MS_PER_DAY: u64 = 24 * 3_600_000;
 /// How often it is looked for what is too old, and at failure spans (contract section 4),
@@ -66,6 +75,10 @@ pub struct DeliverySettings {
     pub slots: Arc<Slots>,
     /// Jitter and delivery ids.
     pub entropy: Arc<dyn Entropy>,
+    /// What closes the way to a destination.
+    pub gates: GateSettings,
+    /// How much may wait.
+    pub bounds: Bounds,
     /// The curve of subscriptions without one of their own.
     pub retry_schedule: RetrySchedule,
     /// Partitions of the internal topics.
@@ -152,6 +165,10 @@ struct Claimed {
 pub struct Delivery {
     settings: Arc<DeliverySettings>,
     lanes: Lanes,
+    gates: Gates,
+    watch: Watch,
+    /// When it was last asked what it wants done: a clock that was turned back shows.
+    acted: UnixMillis,
     claimed: HashMap<JobId, Claimed>,
     /// Jobs that have left the deliveries although their record, at this log offset, is still to
     /// be read again: it must not bring them back.
@@ -183,18 +200,23 @@ enum Claim {
     Later(UnixMillis),
     /// Nothing to claim until something changes.
     Nothing,
+    /// A gate is closed: nothing to claim until it opens, or until this moment.
+    Shed(UnixMillis),
     /// A job is there but no slot is free.
     NoSlot,
 }
 
 impl Delivery {
-    /// A processor with these settings.
+    /// The processor of a partition with these settings.
     #[must_use]
-    pub fn new(settings: Arc<DeliverySettings>) -> Self {
+    pub fn new(settings: Arc<DeliverySettings>, partition: i32) -> Self {
         Self {
             claims: Claims::new(Arc::clone(&settings.lane)),
+            lanes: Lanes::new(Arc::clone(&settings.slots)),
+            gates: Gates::new(Arc::clone(&settings), partition),
+            watch: Watch::new(Arc::clone(&settings), partition),
+            acted: UnixMillis(0),
             settings,
-            lanes: Lanes::default(),
             claimed: HashMap::new(),
             settled: HashMap::new(),
             recorded: Vec::new(),
@@ -218,21 +240,29 @@ impl Delivery {
         state: &State,
     ) -> Result<Claim, Error> {
         let subscription = self.settings.table.get(id);
-        let allowed = subscription.as_ref().map_or(1, |s| s.max_in_flight.max(1));
-        if self.lanes.in_flight(id) >= allowed {
+        if self.lanes.in_flight(id) >= allowed(subscription.as_deref()) {
             return Ok(Claim::Nothing);
         }
-        let Some(job) = self.next_job(id, state)? else { return Ok(Claim::Nothing) };
-        if job.facts.due > now {
+        let strict = subscription.as_ref().is_some_and(|s| s.ordering == Ordering::Strict);
+        let Some(job) = self.next_job(id, strict, state)? else { return Ok(Claim::Nothing) };
+        let subscription = subscription.filter(|subscription| subscription.enabled);
+        // Whoever takes no attempts has nothing to wait for: its jobs end before they are due.
+        if subscription.is_some() && job.facts.due > now {
             return Ok(Claim::Later(job.facts.due));
         }
-        match subscription.filter(|subscription| subscription.enabled) {
+        if self.settings.bounds.is_expired(&job, now) {
+            return Ok(self.end(job, EndReason::Expired, now));
+        }
+        match subscription {
             None => Ok(self.end_or_wait(job, now)),
             Some(subscription) if self.is_used_up(&job, &subscription) => {
                 Ok(self.end(job, EndReason::Exhausted, now))
             }
             Some(_) if self.claims.is_poison(job.id) => Ok(self.end(job, EndReason::Poison, now)),
-            Some(subscription) => self.order(job, subscription, now),
+            Some(subscription) => match self.gates.look(&subscription, now) {
+                Look::Shut => Ok(Claim::Shed(self.settings.bounds.expires(&job))),
+                Look::Open => self.order(job, subscription, now),
+            },
         }
     }
 
@@ -242,7 +272,7 @@ impl Delivery {
         subscription: Arc<Subscription>,
         now: UnixMillis,
     ) -> Result<Claim, Error> {
-        let Some(slot) = self.settings.slots.try_take(job.payload.len()) else {
+        let Some(slot) = self.settings.slots.try_take(&job.tenant, job.payload.len()) else {
             return Ok(Claim::NoSlot);
         };
         let event = Event::read(&job.headers(), job.payload.clone())?;
@@ -260,6 +290,7 @@ impl Delivery {
             },
             slot,
         };
+        self.gates.started(job.id, &order.attempt.subscription, now);
         self.claim_job(&job, Some(delivery_id));
         Ok(Claim::Made(Box::new(order)))
     }
@@ -276,9 +307,21 @@ impl Delivery {
         self.claimed.insert(job.id, Claimed { stored, attempt, returned, recorded: false });
     }
 
-    /// The unclaimed job of a subscription that is due first.
-    fn next_job(&self, id: SubscriptionId, state: &State) -> Result<Option<StoredJob>, Error> {
+    /// The unclaimed job of a subscription that is due first. In strict order a job that failed
+    /// comes before all others, and while its outcome is not committed nothing does.
+    fn next_job(
+        &self,
+        id: SubscriptionId,
+        strict: bool,
+        state: &State,
+    ) -> Result<Option<StoredJob>, Error> {
         let unclaimed = |job: &JobId| !self.claimed.contains_key(job) && self.claims.admits(*job);
+        if strict && self.claims.holds_up(id) {
+            return Ok(None);
+        }
+        if strict && let Some(failed) = places::first_due(state, id, |_| true)? {
+            return Ok(Some(failed).filter(|failed| unclaimed(&failed.id)));
+        }
         let fresh = places::first_ready(state, id, self.lanes.passed(id), unclaimed)?;
         let retry = places::first_due(state, id, unclaimed)?;
         Ok(match (fresh, retry) {
@@ -296,16 +339,55 @@ impl Delivery {
             || self.claimed.get(&job).is_some_and(|claimed| claimed.recorded && here(claimed))
     }
 
-    fn put(&mut self, job: JobId, record: &Record<'_>, state: &mut State) -> Result<bool, Error> {
+    /// Takes a job in; answers whose it is.
+    fn put(
+        &mut self,
+        job: JobId,
+        record: &Record<'_>,
+        state: &mut State,
+    ) -> Result<Option<SubscriptionId>, Error> {
         let order = offset(record);
-        let Some(stored) = StoredJob::of_record(job, order, record)? else { return Ok(false) };
+        let Some(stored) = StoredJob::of_record(job, order, record)? else { return Ok(None) };
         places::remove(state, places::DELIVERIES, job)?;
         places::put(state, &stored)?;
         // Read again after an abort, it lies below what was passed.
         self.lanes.unpass(stored.facts.subscription, order);
+        self.lanes.belongs_to(stored.facts.subscription, &stored.tenant);
         self.lanes.queue(stored.facts.subscription);
-        Ok(true)
+        Ok(Some(stored.facts.subscription))
     }
+
+    /// What changed outside, and whose moment has come: gates that open, subscriptions and holds
+    /// that changed, a clock that was turned back.
+    fn look_around(&mut self, now: UnixMillis, state: &State) -> Result<(), Error> {
+        // Moments that are due in an order of before are reckoned anew.
+        let turned_back = std::mem::replace(&mut self.acted, now) > now;
+        if turned_back {
+            self.gates.turned_back(now);
+        }
+        if self.gates.holds_changed() || turned_back {
+            self.lanes.unpark_all();
+        }
+        match self.gates.changed_subscriptions() {
+            Changes::None => {}
+            Changes::Some(ids) => ids.into_iter().for_each(|id| self.changed(id)),
+            Changes::Any => {
+                self.lanes.unpark_all();
+                self.lanes.queue_timed();
+            }
+        }
+        self.gates.hear(now);
+        self.lanes.wake(now);
+        self.open_gates(now, state)
+    }
+}
+
+/// How many attempts of a subscription may be under way.
+fn allowed(subscription: Option<&Subscription>) -> u16 {
+    subscription.map_or(1, |s| match s.ordering {
+        Ordering::Strict => 1,
+        Ordering::Arrival => s.max_in_flight.clamp(1, MAX_IN_FLIGHT_MAX),
+    })
 }
 
 impl Processor for Delivery {
@@ -352,8 +434,12 @@ impl Processor for Delivery {
         for next in [ready::next_subscription, due::next_subscription] {
             let mut after = None;
             while let Some(found) = next(state, after.as_ref())? {
-                self.lanes.queue_bytes(found);
                 after = Some(found);
+                let Ok(id) = SubscriptionId::from_bytes(found) else { continue };
+                if let Some(subscription) = self.settings.table.get(id) {
+                    self.lanes.belongs_to(id, subscription.tenant.as_str());
+                }
+                self.lanes.queue(id);
             }
         }
         Ok(())
@@ -373,10 +459,13 @@ impl Processor for Delivery {
         if self.is_settled(job, offset(record)) {
             return Ok(());
         }
-        if !self.put(job, record, step.state)? {
-            self.tally.push(Counted::Unreadable);
+        match self.put(job, record, step.state)? {
+            Some(subscription) => self.keep_within_bounds(subscription, step),
+            None => {
+                self.tally.push(Counted::Unreadable);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn message(&mut self, message: &Message, step: &mut Step<'_>) -> Result<(), Error> {
@@ -403,6 +492,7 @@ impl Processor for Delivery {
 
     fn before_commit(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
         self.position = u64::try_from(step.position).unwrap_or(0);
+        self.gates.publish(step);
         Ok(())
     }
 
@@ -412,7 +502,7 @@ impl Processor for Delivery {
         state: &State,
         actions: &mut Vec<Order>,
     ) -> Result<Option<UnixMillis>, Error> {
-        self.lanes.wake(now);
+        self.look_around(now, state)?;
         if self.look_at <= now {
             self.look_at = now.plus(LOOK_MS);
             self.looks = true;
@@ -420,7 +510,16 @@ impl Processor for Delivery {
         }
         actions.extend(self.claims.granted(now));
         self.look_at_suspects(now);
-        while let Some(id) = self.lanes.next_turn() {
+        let mut again = None;
+        loop {
+            let id = match self.lanes.next_turn() {
+                Turn::Of(id) => id,
+                Turn::Nobody => break,
+                Turn::Elsewhere => {
+                    again = Some(now.plus(ELSEWHERE_MS));
+                    break;
+                }
+            };
             match self.claim(id, now, state)? {
                 Claim::Made(order) => {
                     actions.extend(self.hold(order));
@@ -429,6 +528,7 @@ impl Processor for Delivery {
                 Claim::Ending => self.lanes.queue(id),
                 Claim::Later(at) => self.lanes.queue_at(id, at),
                 Claim::Nothing => self.lanes.rest(id),
+                Claim::Shed(until) => self.lanes.hold_until(id, until),
                 Claim::NoSlot => {
                     // Its turn stays; a returning attempt asks again.
                     self.lanes.queue_first(id);
@@ -438,7 +538,10 @@ impl Processor for Delivery {
         }
         // What ends makes room for more to end.
         let waits = !self.ending.is_empty() || self.claims.has_changes();
-        Ok(if waits { Some(now) } else { self.lanes.next_wake() })
+        let again = if waits { Some(now) } else { again };
+        self.watch(now, state)?;
+        let next = [again, self.lanes.next_wake(), self.gates.next_opening()];
+        Ok(next.into_iter().flatten().min())
     }
 
     fn committed(&mut self) {
@@ -452,6 +555,7 @@ impl Processor for Delivery {
                 self.lanes.unpass(stored.facts.subscription, 0);
             }
             // A job that moved to a tier can be claimed from now on.
+            self.lanes.belongs_to(stored.facts.subscription, &stored.tenant);
             self.lanes.queue(stored.facts.subscription);
         }
         self.settled.retain(|_, offset| *offset >= self.position);
@@ -461,6 +565,8 @@ impl Processor for Delivery {
         for (reply, answer) in self.answers.drain(..) {
             reply.send(answer);
         }
+        self.gates.published();
+        self.watch.committed();
         for counted in self.tally.drain(..) {
             counted.tell(&self.settings.metrics);
         }
@@ -473,6 +579,7 @@ impl Processor for Delivery {
                 claimed.recorded = false;
             }
         }
+        self.gates.unpublished();
         // Questions come again.
         self.answers.clear();
         self.claims.aborted();

@@ -12,6 +12,7 @@ use streaming_hub_model::envelope::{
 use streaming_hub_model::headers::HeaderRef;
 use streaming_hub_model::hex;
 use streaming_hub_model::internal;
+use streaming_hub_model::packed;
 use streaming_hub_model::reason::ReasonCode;
 use streaming_hub_model::routing;
 use streaming_hub_model::time::UnixMillis;
@@ -107,18 +108,17 @@ impl Ingest {
 
     fn accept(&self, envelope: &Envelope<'_>, record: &Record<'_>, step: &mut Step<'_>) {
         let partitions = self.settings.partitions;
-        let texts = [
-            (internal::ID, envelope.id.to_string()),
-            (internal::MAJOR, envelope.major.to_string()),
-            (internal::ARRIVAL, step.now.0.to_string()),
-            (internal::FROM, from(record)),
-        ];
-        let mut headers: Vec<HeaderRef<'_>> = Vec::with_capacity(record.headers.len() + 6);
+        let derived = packed::pack([
+            &envelope.id.to_string(),
+            &envelope.major.to_string(),
+            &step.now.0.to_string(),
+            &from(record),
+            envelope.tenant,
+        ]);
+        let mut headers: Vec<HeaderRef<'_>> = Vec::with_capacity(record.headers.len() + 1);
         let own = record.view().travelling();
         headers.extend(own.map(|(name, value)| (name.as_bytes(), value)));
-        headers.push((internal::TENANT.as_bytes(), Some(envelope.tenant.as_bytes())));
-        headers.push(internal::version());
-        headers.extend(internal::refs(&texts));
+        headers.push((packed::EVENT.as_bytes(), Some(derived.as_bytes())));
         step.outputs.emit(Output {
             topic: Topic::IngestRepartition,
             partition: routing::route(

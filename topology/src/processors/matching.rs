@@ -109,7 +109,7 @@ impl Match {
         let matches = self.settings.table.matching(event.tenant, &wanted);
         let mut headers: Vec<HeaderRef<'_>> = Vec::with_capacity(record.headers.len() + 6);
         headers.extend(record.headers.iter().filter(|header| internal::is_carried(header)));
-        headers.push(internal::version());
+        headers.extend(internal::version_beside(record.headers));
         let id = event.id.to_string();
         step.outputs.emit(Output {
             topic: Topic::Inbox,

@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use streaming_hub_model::id::JobId;
+use streaming_hub_model::id::{JobId, SubscriptionId};
 use streaming_hub_model::reclaim::DurableClaim;
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_state::State;
@@ -163,6 +163,12 @@ impl Claims {
                 suspect.not_before <= self.now && (self.lane.is_empty() || self.is_poison(job))
             }
         }
+    }
+
+    /// Whether a suspect of this subscription waits: in strict order nothing passes it.
+    pub(super) fn holds_up(&self, id: SubscriptionId) -> bool {
+        let mut own = self.suspects.values().filter(|one| one.stored.facts.subscription == id);
+        own.any(|suspect| !self.admits(suspect.stored.id))
     }
 
     /// Whether a job has been reclaimed as often as it may.

@@ -59,7 +59,9 @@ impl Delivery {
             return Ok(());
         };
         let job = claimed.stored.clone();
-        if !std::mem::replace(&mut claimed.returned, true) {
+        let comes_first = !std::mem::replace(&mut claimed.returned, true);
+        if comes_first {
+            self.pass_on(job.id, &returned.outcome, step.now);
             self.lanes.returned(job.facts.subscription);
         }
         let failure = match &returned.outcome.result {
@@ -74,7 +76,9 @@ impl Delivery {
             AttemptResult::Delivered => None,
             AttemptResult::Failed { class, detail } => Some((*class, detail.as_str())),
         };
-        claimed.recorded = true;
+        if let Some(claimed) = self.claimed.get_mut(&job.id) {
+            claimed.recorded = true;
+        }
         self.recorded.push(job.id);
         self.claims.end(job.id, step);
         self.log_attempt(&job, returned, failure, step)?;
@@ -201,7 +205,7 @@ impl Delivery {
     }
 
     /// Uniform in `0.0..1.0`.
-    fn jitter(&self) -> f64 {
+    pub(super) fn jitter(&self) -> f64 {
         let mut bytes = [0; 4];
         self.settings.entropy.fill(&mut bytes);
         f64::from(u32::from_be_bytes(bytes)) / (f64::from(u32::MAX) + 1.0)

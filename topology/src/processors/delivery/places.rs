@@ -10,7 +10,7 @@ use streaming_hub_model::id::{EventId, JobId, SubscriptionId};
 use streaming_hub_model::internal;
 use streaming_hub_model::job::JobFacts;
 use streaming_hub_model::tenant;
-use streaming_hub_state::family::{Place, due, job, ready};
+use streaming_hub_state::family::{Place, backlog, due, job, ready};
 use streaming_hub_state::{Record as Stored, State};
 
 use super::must_stop;
@@ -129,7 +129,9 @@ pub(super) fn refs(record: &Stored) -> Vec<HeaderRef<'_>> {
 pub(super) fn put(state: &mut State, stored: &StoredJob) -> Result<(), Error> {
     let (id, subscription) = (stored.id.as_bytes(), stored.facts.subscription);
     let entry = job::Entry { subscription: *subscription.as_bytes(), order: stored.order };
-    state.put(job::key(stored.place, id), entry.value(&stored.encoded));
+    let value = entry.value(&stored.encoded);
+    backlog::count(state, subscription.as_bytes(), (stored.place, value.len()), true)?;
+    state.put(job::key(stored.place, id), value);
     if stored.is_first() {
         state.put(ready::key(subscription.as_bytes(), stored.order), ready::value(id));
     } else {
@@ -145,6 +147,7 @@ pub(super) fn remove(state: &mut State, place: Place, id: JobId) -> Result<(), E
     let Some(value) = state.get(&key)? else { return Ok(()) };
     let (entry, _) = job::decode_value(&value)?;
     state.delete(key);
+    backlog::count(state, &entry.subscription, (place, value.len()), false)?;
     if place == DELIVERIES {
         state.delete(ready::key(&entry.subscription, entry.order));
         return Ok(());

@@ -8,6 +8,7 @@ mod crash;
 mod dead_letters;
 mod ends;
 mod failures;
+mod gates;
 mod outcomes;
 mod places;
 mod rewinds;
@@ -15,11 +16,15 @@ mod simulation;
 
 use serde_json::{Value, json};
 use streaming_hub_model::attempt::{AttemptResult, ErrorClass};
+use streaming_hub_model::breaker::BreakerSettings;
+use streaming_hub_model::destination::DestinationKey;
 use streaming_hub_model::job::JobFacts;
 use streaming_hub_model::reclaim::{DurableClaim, RECLAIMS_MAX};
 use streaming_hub_model::routing;
 
 use super::*;
+use crate::destinations::Destinations;
+use crate::holds::Holds;
 use crate::processors::testing::Bench;
 use crate::processors::testing::fixtures::{Counters, FixedEntropy, accepted, event_id, header};
 use crate::processors::testing::logs::Entry;
@@ -31,11 +36,15 @@ const PARTITIONS: u32 = 2;
 const PARTITION: i32 = 1;
 /// The default curve of these tests, milliseconds.
 const STEPS_MS: [u64; 3] = [0, 1_000, 60_000];
+/// How much may wait in these tests.
+const BOUNDS: Bounds = Bounds { age_ms_max: 400 * 86_400_000, jobs_max: 2_000, bytes_max: 2 << 20 };
 
 /// A delivery task and everything around it.
 struct World {
     bench: Bench<Delivery>,
     table: Arc<Table>,
+    holds: Arc<Holds>,
+    destinations: Arc<Destinations>,
     slots: Arc<Slots>,
     entropy: Arc<FixedEntropy>,
     counters: Counters,
@@ -56,13 +65,33 @@ impl World {
     }
 
     fn made_of(attempts_max: usize, retention: Retention) -> Self {
+        // One that does not open.
+        let breaker = BreakerSettings {
+            failures_max: u32::MAX,
+            attempts_min: u32::MAX,
+            ..BreakerSettings::default()
+        };
+        Self::with(attempts_max, retention, breaker)
+    }
+
+    fn with(attempts_max: usize, retention: Retention, breaker: BreakerSettings) -> Self {
         let (counters, table) = (Counters::new(), Arc::new(table_at(1)));
-        let slots = Slots::new(attempts_max, 1 << 20);
+        // The one tenant has a quarter of them.
+        let slots = Slots::new(4 * attempts_max, 1 << 20);
         let entropy = Arc::new(FixedEntropy::default());
+        let (holds, destinations) = (Arc::<Holds>::default(), Arc::<Destinations>::default());
         let settings = Arc::new(DeliverySettings {
             table: Arc::clone(&table),
             slots: Arc::clone(&slots),
             entropy: Arc::clone(&entropy) as Arc<dyn Entropy>,
+            gates: GateSettings {
+                breaker,
+                throttle_ms_max: 600_000,
+                key: Arc::new(DestinationKey::new([1; 32])),
+                holds: Arc::clone(&holds),
+                destinations: Arc::clone(&destinations),
+            },
+            bounds: BOUNDS,
             retry_schedule: RetrySchedule::new(STEPS_MS.to_vec()).unwrap(),
             partitions: PARTITIONS.cast_signed(),
             lane: Arc::new(Lane::default()),
@@ -70,10 +99,12 @@ impl World {
             retention,
             metrics: Arc::clone(&counters.metrics),
         });
-        let make = move || Delivery::new(Arc::clone(&settings));
+        let make = move || Delivery::new(Arc::clone(&settings), PARTITION);
         Self {
             bench: Bench::new(topology::delivery(), PARTITION, make),
             table,
+            holds,
+            destinations,
             slots,
             entropy,
             counters,

@@ -92,11 +92,26 @@ fn an_event_lies_in_the_inbox_with_its_headers_and_what_ingest_derived() {
     let (topic, inbox) = &world.bench.open()[0];
     assert_eq!((*topic, inbox.partition), (Topic::Inbox, home()));
     assert_eq!((inbox.key_text(), &inbox.value), (&*event_id(1).to_string(), &entry.value));
-    let version = header(internal::VERSION, "1");
+    let version = header(internal::VERSION, internal::FORMAT_TEXT);
     let mut expected = entry.headers;
     expected.retain(|header| *header != version && header.0 != b"hub-due");
     expected.push(version);
     assert_eq!(inbox.headers, expected);
+}
+
+#[test]
+fn what_ingest_packed_travels_on_as_it_is_and_says_the_format() {
+    let mut world = World::new();
+    world.subscribe(1, "acme", |_| ());
+    let mut entry = accepted(event_id(1), "acme", T0);
+    entry.headers.retain(|(name, _)| !name.starts_with(b"hub-"));
+    let packed = header("hub-event", format!("2 {} 1 {T0} facts/0/7 acme", event_id(1)));
+    entry.headers.push(packed);
+    world.bench.feed(entry.clone());
+    let open = world.bench.open();
+    assert_eq!(open[0].1.headers, entry.headers, "the inbox");
+    let (job, event) = open[1].1.headers.split_last().unwrap();
+    assert_eq!((&*job.0, event), (&b"hub-job"[..], &*entry.headers));
 }
 
 #[test]
@@ -403,10 +418,10 @@ fn a_strangers_record_is_skipped_and_counted() {
 fn a_record_of_a_newer_format_stops_the_task() {
     let mut world = World::new();
     let mut entry = accepted(event_id(1), "acme", T0);
-    set(&mut entry.headers, internal::VERSION, "2");
+    set(&mut entry.headers, internal::VERSION, "3");
     world.bench.produce(entry);
     let error = world.bench.try_read().unwrap_err();
-    assert!(matches!(error, Error::Format(internal::Error::Newer { found: 2 })), "{error}");
+    assert!(matches!(error, Error::Format(internal::Error::Newer { found: 3 })), "{error}");
     assert_eq!(world.bench.position, 0);
 }
 

@@ -72,10 +72,12 @@ pub(crate) fn accepted(id: EventId, tenant: &str, arrival_ms: i64) -> Entry {
     }
 }
 
-/// Replaces the last header of this name.
-pub(crate) fn set(headers: &mut [Header], name: &str, value: &str) {
-    let found = headers.iter_mut().rfind(|(own, _)| own == name.as_bytes()).unwrap();
-    found.1 = Some(value.as_bytes().to_vec());
+/// Replaces the last header of this name, or the field of a packed one.
+pub(crate) fn set(headers: &mut Vec<Header>, name: &str, value: &str) {
+    match headers.iter_mut().rfind(|(own, _)| own == name.as_bytes()) {
+        Some(found) => found.1 = Some(value.as_bytes().to_vec()),
+        None => headers.push(header(name, value)),
+    }
 }
 
 /// Counters of their own.
@@ -101,6 +103,20 @@ impl Counters {
         let sum: f64 = wanted.map(|metric| metric.get_counter().get_value()).sum();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
         let sum = sum as u64;
+        sum
+    }
+}
+
+impl Counters {
+    /// What the gauge `streaming_hub_<name>` shows, all labels together.
+    pub(crate) fn gauge(&self, name: &str) -> i64 {
+        let name = format!("streaming_hub_{name}");
+        let families = self.registry.gather();
+        let metrics = families.iter().filter(|family| family.name() == name);
+        let sum: f64 =
+            metrics.flat_map(|f| f.get_metric()).map(|m| m.get_gauge().get_value()).sum();
+        #[expect(clippy::cast_possible_truncation, reason = "a small number")]
+        let sum = sum as i64;
         sum
     }
 }

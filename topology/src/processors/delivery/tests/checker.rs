@@ -6,6 +6,7 @@ use streaming_hub_model::headers::Headers;
 use streaming_hub_model::id::JobId;
 use streaming_hub_model::internal;
 use streaming_hub_model::job::JobFacts;
+use streaming_hub_state::family::backlog::{self, Backlog};
 use streaming_hub_state::family::{Place, claim, dead_letter, due, job, ready};
 use streaming_hub_state::{Family, Key, KeyRange, Record as Stored, State};
 
@@ -49,6 +50,7 @@ pub(super) fn check(world: &World) {
         assert_eq!(places.len(), 1, "I3: {job} is in {places:?}");
     }
     ended_for_a_reason(world);
+    backlog_counts(&world.bench.state);
     store_is_a_view(world);
     letters_agree(world);
     claims_agree(world);
@@ -89,6 +91,31 @@ fn store_is_a_view(world: &World) {
             stored.iter().map(|(key, _)| text(job::decode_key(key).unwrap().1)).collect();
         assert_eq!(stored, live.into_keys().collect::<BTreeSet<_>>(), "{place}");
     }
+}
+
+/// Subscriptions and places count what is there.
+fn backlog_counts(state: &State) {
+    let mut counts: BTreeMap<[u8; 16], Backlog> = BTreeMap::new();
+    let mut places: BTreeMap<Place, (u64, u64)> = BTreeMap::new();
+    for (key, value) in state.collect(&KeyRange::family(Family::Job), usize::MAX).unwrap() {
+        let (place, _) = job::decode_key(&key).unwrap();
+        let (entry, _) = job::decode_value(&value).unwrap();
+        let count = counts.entry(entry.subscription).or_default();
+        *(if place == places::DELIVERIES { &mut count.ready } else { &mut count.retries }) += 1;
+        count.bytes += value.len() as u64;
+        let total = places.entry(place).or_default();
+        *total = (total.0 + 1, total.1 + value.len() as u64);
+    }
+    for (subscription, count) in &counts {
+        assert_eq!(backlog::get(state, subscription).unwrap(), *count);
+    }
+    for (place, total) in &places {
+        assert_eq!(backlog::in_place(state, *place).unwrap(), *total);
+    }
+    assert_eq!(
+        state.collect(&backlog::all(), usize::MAX).unwrap().len(),
+        counts.len() + places.len()
+    );
 }
 
 /// The store holds the dead letters that the topic holds, each listed once and counted.

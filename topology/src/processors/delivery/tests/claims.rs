@@ -218,8 +218,8 @@ fn a_record_of_a_newer_format_stops_the_task() {
     let now = world.bench.now;
     let facts = JobFacts { subscription: id(1), matched: now, table: 0, attempts: 0, due: now };
     let (_, mut entry) = record(1, &facts);
-    set(&mut entry.headers, internal::VERSION, "2");
+    set(&mut entry.headers, internal::VERSION, "3");
     world.bench.produce(entry);
     let error = world.bench.try_read().unwrap_err();
-    assert!(matches!(error, Error::Format(internal::Error::Newer { found: 2 })), "{error}");
+    assert!(matches!(error, Error::Format(internal::Error::Newer { found: 3 })), "{error}");
 }

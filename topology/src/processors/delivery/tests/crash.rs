@@ -9,7 +9,7 @@ use crate::processors::testing::fixtures::HOUR;
 
 impl World {
     /// Turns of the thread until something is attempted, at most a few.
-    fn attempts_start(&mut self) -> Vec<JobId> {
+    pub(super) fn attempts_start(&mut self) -> Vec<JobId> {
         for _ in 0..4 {
             let started = self.turn();
             if !started.is_empty() {
@@ -183,6 +183,28 @@ fn suspects_are_attempted_one_at_a_time_and_hold_up_nobody() {
         world.attempts_start();
     }
     assert!(suspects.iter().all(|job| world.place(*job).is_none()));
+}
+
+#[test]
+fn in_strict_order_nothing_passes_a_suspect() {
+    let mut world = World::new();
+    for n in [1, 2] {
+        world.subscribe(n, |row| row["ordering"] = json!("strict"));
+    }
+    let (first, second) = (world.jobs::<2>(1), world.jobs::<2>(2));
+    world.commit();
+    world.crash(Restart::COLD);
+    assert_eq!(world.attempts_start().len(), 2);
+    world.crash(Restart::COLD);
+    let mut started = world.attempts_start();
+    assert!(started == [first[0]] || started == [second[0]], "one is in the lane: {started:?}");
+    assert_eq!(world.attempts_start(), [], "what is behind the other one waits for it");
+    for _ in 0..3 {
+        world.all_return(delivered);
+        started.extend(world.attempts_start());
+    }
+    let at = |job: JobId| started.iter().position(|one| *one == job);
+    assert!(at(first[0]) < at(first[1]) && at(second[0]) < at(second[1]));
 }
 
 #[test]
