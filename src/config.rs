@@ -79,6 +79,8 @@ pub(crate) struct Config {
     pub(crate) encryption: Encryption,
     /// The HTTP interface.
     pub(crate) api: Api,
+    /// JSON web tokens.
+    pub(crate) jwt: Jwt,
     /// How instances call each other.
     pub(crate) cluster: Cluster,
     /// Log lines.
@@ -279,6 +281,36 @@ pub(crate) struct Encryption {
     /// File that holds the same.
     #[serde(with = "values::optional_path")]
     pub(crate) key_file: Option<PathBuf>,
+    /// File of keys that open what they sealed: lines of an id and 32 bytes in base64.
+    #[serde(with = "values::optional_path")]
+    pub(crate) old_keys_file: Option<PathBuf>,
+}
+
+/// JSON web tokens, contract section 7. Without keys they are not accepted.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Jwt {
+    /// Algorithms that count.
+    pub(crate) algorithms: Vec<String>,
+    /// File with a JWKS document.
+    #[serde(with = "values::optional_path")]
+    pub(crate) keys_file: Option<PathBuf>,
+    /// Where a JWKS document is fetched; empty: nowhere.
+    pub(crate) jwks_url: String,
+    /// How often, milliseconds.
+    pub(crate) jwks_refresh_ms: u64,
+    /// What `iss` must be; empty: anything.
+    pub(crate) issuer: String,
+    /// One of these must be in `aud`; empty: anything.
+    pub(crate) audiences: Vec<String>,
+    /// How far clocks may differ, milliseconds.
+    pub(crate) leeway_ms: u64,
+    /// The claim that names the tenant.
+    pub(crate) tenant_claim: String,
+    /// The claim that lists scopes.
+    pub(crate) scope_claim: String,
+    /// The scope of an operator.
+    pub(crate) admin_scope: String,
 }
 
 impl Encryption {
@@ -295,7 +327,16 @@ impl Encryption {
                 SecretString::from(std::fs::read_to_string(path).map_err(KeyError::Unreadable)?)
             }
         };
-        Keyring::new(&self.key_id, &key).map_err(KeyError::Bad)
+        let mut keyring = Keyring::new(&self.key_id, &key).map_err(KeyError::Bad)?;
+        if let Some(path) = &self.old_keys_file {
+            let text = std::fs::read_to_string(path).map_err(KeyError::Unreadable)?;
+            for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+                let (id, key) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+                let key = SecretString::from(key.trim());
+                keyring = keyring.with_old(id, &key).map_err(KeyError::Bad)?;
+            }
+        }
+        Ok(keyring)
     }
 }
 

@@ -251,6 +251,7 @@ async fn serve(
                 operations,
                 operator,
                 tokens: Tokens::new(&settings::tokens(config)?)?,
+                jwt: jwt(config)?,
                 cluster: settings::cluster(config, &parts.shared.instance)?,
                 pull: Arc::new(tasks.pull),
                 reads: ReadBuckets::new(settings::read_rate(config)),
@@ -269,6 +270,15 @@ async fn serve(
     };
     let serving = streaming_hub_api::serve(listener, router, shutdown, REQUESTS_DRAIN);
     Ok((drain, Handle::current().spawn(serving)))
+}
+
+/// What verifies JSON web tokens; its keys are fetched from now on.
+fn jwt(config: &Config) -> anyhow::Result<Option<Arc<streaming_hub_api::Jwt>>> {
+    let jwt = settings::jwt(config)?.map(Arc::new);
+    if let Some(jwt) = &jwt {
+        Handle::current().spawn(Arc::clone(jwt).refresh());
+    }
+    Ok(jwt)
 }
 
 /// Waits for a signal, or for a stream thread that ends by itself.

@@ -1,9 +1,12 @@
 //! From the configuration to what each part of the hub is started with. The one place that knows
 //! both sides.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
-use streaming_hub_api::{Cluster, ReadRate, Role as TokenRole, TokenConfig};
+use streaming_hub_api::{Cluster, Jwt, JwtSettings, ReadRate, Role as TokenRole, TokenConfig};
 use streaming_hub_model::envelope::IngestPolicy;
 use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::follow::{FollowPolicy, FollowSet};
@@ -13,6 +16,7 @@ use streaming_hub_sinks::SinkSettings;
 use streaming_hub_sinks::guard::AddressPolicy;
 use streaming_hub_sinks::webhook::WebhookSettings;
 use streaming_hub_state::{ResourceLimits, SharedResources};
+use streaming_hub_topology::clock::SystemClock;
 use streaming_hub_topology::dlq::DlqSettings;
 use streaming_hub_topology::kafka::client::KafkaSettings;
 use streaming_hub_topology::processors::delivery::Retention;
@@ -20,6 +24,7 @@ use streaming_hub_topology::processors::delivery::backlog::Bounds;
 use streaming_hub_topology::shared::CommitSettings;
 use streaming_hub_topology::stores::DiskStores;
 use streaming_hub_topology::topics::TopicSettings;
+use url::Url;
 
 use crate::config::{Config, Start};
 
@@ -162,6 +167,37 @@ pub(crate) fn sinks(config: &Config) -> SinkSettings {
             ..WebhookSettings::default()
         },
     }
+}
+
+/// What verifies JSON web tokens, where there are keys for them.
+pub(crate) fn jwt(config: &Config) -> anyhow::Result<Option<Jwt>> {
+    let own = &config.jwt;
+    if own.keys_file.is_none() && own.jwks_url.is_empty() {
+        return Ok(None);
+    }
+    let keys = own.keys_file.as_ref().map(std::fs::read_to_string).transpose();
+    let url = (!own.jwks_url.is_empty()).then(|| jwks_url(&own.jwks_url)).transpose()?;
+    let settings = JwtSettings {
+        algorithms: own.algorithms.clone(),
+        keys: keys.context("jwt.keys_file")?,
+        jwks_url: url,
+        refresh: Duration::from_millis(own.jwks_refresh_ms),
+        issuer: (!own.issuer.is_empty()).then(|| own.issuer.clone()),
+        audiences: own.audiences.clone(),
+        leeway_ms: own.leeway_ms,
+        tenant_claim: own.tenant_claim.clone(),
+        scope_claim: own.scope_claim.clone(),
+        admin_scope: own.admin_scope.clone(),
+    };
+    Ok(Some(Jwt::new(settings, Arc::new(SystemClock))?))
+}
+
+/// `https`, or this machine: whoever can change the document on its way names any caller.
+fn jwks_url(text: &str) -> anyhow::Result<Url> {
+    let url = Url::parse(text).context("jwt.jwks_url")?;
+    let own = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+    anyhow::ensure!(url.scheme() == "https" || own, "jwt.jwks_url: must be https");
+    Ok(url)
 }
 
 /// The way to the other instances, where a key is configured.

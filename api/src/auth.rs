@@ -1,6 +1,6 @@
-//! Who calls: static bearer tokens of the configuration. The configuration holds the SHA-256 of a
-//! token and never the token. A caller's role is the type that a handler asks for
-//! ([`TenantCaller`]), so a route cannot forget to check it (I8).
+//! Who calls: a static bearer token of the configuration, or a JWT ([`crate::jwt`]). The
+//! configuration holds the SHA-256 of a static token and never the token. A caller's role is the
+//! type that a handler asks for ([`TenantCaller`]), so a route cannot forget to check it (I8).
 //!
 //! Every failure to name a caller is the same 401 without detail.
 
@@ -17,11 +17,15 @@ use streaming_hub_model::hex;
 use streaming_hub_model::tenant::TenantId;
 
 use crate::forward::Principal;
+use crate::jwt::Named;
 use crate::problem::{Code, Problem};
 use crate::state::Api;
 
 /// Bytes of a SHA-256 digest.
 const DIGEST_BYTES: usize = 32;
+
+/// What the log calls a caller with a JWT.
+const JWT: &str = "jwt";
 
 /// Why the configured tokens cannot be used; each names the token at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -144,20 +148,28 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 /// Who calls, as a bearer token or another instance of the hub says; noted for the log and for
 /// what is forwarded.
-pub(crate) fn principal(parts: &mut Parts, api: &Api) -> Result<Principal, Problem> {
+pub(crate) async fn principal(parts: &mut Parts, api: &Api) -> Result<Principal, Problem> {
     // Another instance has named the caller already: its token was checked before any handler.
     if let Some(principal) = parts.extensions.get::<Principal>() {
         tracing::Span::current().record("token", &principal.token);
         return Ok(principal.clone());
     }
-    let token = bearer(&parts.headers).and_then(|token| api.tokens.find(token));
-    let token = token.ok_or(Code::Unauthenticated)?;
-    tracing::Span::current().record("token", &token.name);
-    let (role, tenant) = match &token.caller {
-        Caller::Tenant(tenant) => (Role::Tenant, Some(tenant.clone())),
+    let token = bearer(&parts.headers).ok_or(Code::Unauthenticated)?;
+    let (caller, name) = match (api.tokens.find(token), &api.jwt) {
+        (Some(known), _) => (known.caller.clone(), known.name.as_str()),
+        (None, Some(jwt)) => match jwt.verify(token).await.ok_or(Code::Unauthenticated)? {
+            Named::Tenant(tenant) => (Caller::Tenant(tenant), JWT),
+            Named::Operator => (Caller::Operator, JWT),
+            Named::Nobody => return Err(Code::Forbidden.into()),
+        },
+        (None, None) => return Err(Code::Unauthenticated.into()),
+    };
+    tracing::Span::current().record("token", name);
+    let (role, tenant) = match caller {
+        Caller::Tenant(tenant) => (Role::Tenant, Some(tenant)),
         Caller::Operator => (Role::Operator, None),
     };
-    let principal = Principal { role, tenant, token: token.name.clone() };
+    let principal = Principal { role, tenant, token: name.to_owned() };
     parts.extensions.insert(principal.clone());
     Ok(principal)
 }

@@ -27,7 +27,7 @@ use streaming_hub_model::time::UnixMillis;
 use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use self::admit::{Internal, admit};
-pub(crate) use self::client::Failure;
+pub(crate) use self::client::{Failure, make as client};
 use self::hosts::Hosts;
 pub(crate) use self::token::Principal;
 use self::token::{Bound, CARRIED, Claims, KEY_BYTES_MIN, Key, NONCE_BYTES, Nonces, Saying};
@@ -76,7 +76,7 @@ impl Cluster {
             key: Key::new(key).ok_or(Error::ShortKey)?,
             hosts: Hosts::parse(hosts).map_err(Error::BadHost)?,
             instance,
-            client: client::make().map_err(Error::Client)?,
+            client: client().map_err(Error::Client)?,
             nonces: Mutex::default(),
         })
     }

@@ -35,7 +35,7 @@ pub(crate) async fn guard(State(own): State<Guard>, request: Request, next: Next
 
 async fn admitted(own: &Guard, request: Request, next: Next) -> Result<Response, Problem> {
     let (mut parts, body) = request.into_parts();
-    let caller = principal(&mut parts, &own.api)?;
+    let caller = principal(&mut parts, &own.api).await?;
     match (own.access, caller.role, &caller.tenant) {
         (Access::Tenant, Role::Tenant, Some(_)) | (Access::Operator, Role::Operator, None) => {}
         (Access::Tenant | Access::Operator, ..) => return Err(Code::Forbidden.into()),

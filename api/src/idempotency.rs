@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequestParts, Request};
-use axum::http::header::{CONTENT_TYPE, ETAG, LOCATION};
+use axum::http::header::{CONTENT_TYPE, ETAG, LOCATION, RETRY_AFTER};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
@@ -34,6 +34,8 @@ const KEY_CHARS_MAX: usize = 255;
 /// How much longer than the longest request a claim holds, milliseconds: for the change that a
 /// request which ran out of time has left on its way.
 const LEASE_MARGIN_MS: u64 = 5_000;
+/// When a request that had no answer is repeated, seconds.
+const RETRY_AFTER_S: u64 = 5;
 /// The largest body of an answer, bytes; ours are far smaller.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 /// The headers of an answer that are kept.
@@ -82,16 +84,17 @@ pub(crate) async fn answered(
     let bytes_max = api.limits.body_bytes_max;
     let bytes = to_bytes(body, bytes_max).await.map_err(|_| Problem::body_too_large(bytes_max))?;
     let turn = Turn { api, tenant: tenant(caller)?, scope: scope((caller, key), &parts) };
-    let seed = match turn.claim(fingerprint(&parts, &bytes)).await? {
-        Claim::Ours(seed) => seed,
-        Claim::Answered(answer) => return Ok(again(*answer)),
+    let seed = match turn.claim(fingerprint(&parts, &bytes)).await {
+        Ok(Claim::Ours(seed)) => seed,
+        Ok(Claim::Answered(answer)) => return Ok(again(*answer)),
+        Err(problem) => return Ok(repeatable(problem.into_response())),
     };
     let mut request = Request::from_parts(parts, Body::from(bytes));
     request.extensions_mut().insert(seed);
     let response = next.run(request).await;
     if !is_kept(response.status()) {
         turn.wish(Wish::Release { scope: turn.scope.clone() }).await;
-        return Ok(response);
+        return Ok(repeatable(response));
     }
     let (response, answer) = recorded(response).await?;
     if let Some(answer) = answer {
@@ -99,6 +102,14 @@ pub(crate) async fn answered(
         turn.wish(Wish::Keep { scope: turn.scope.clone(), answer }).await;
     }
     Ok(response)
+}
+
+/// Under a key every request is safe to repeat, also one whose effect is not known: 503 says when.
+fn repeatable(mut response: Response) -> Response {
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().entry(RETRY_AFTER).or_insert(HeaderValue::from(RETRY_AFTER_S));
+    }
+    response
 }
 
 /// Contract section 7: 401, 429 and 5xx are not kept.

@@ -19,6 +19,7 @@ mod forward;
 mod guard;
 mod idempotency;
 mod if_match;
+pub mod jwt;
 mod log_filter;
 mod metrics;
 pub mod openapi;
@@ -41,6 +42,7 @@ mod testing;
 
 pub use auth::{Role, TokenConfig, Tokens};
 pub use forward::{Cluster, Error as ClusterError};
+pub use jwt::{Jwt, JwtSettings};
 pub use log_filter::LogFilter;
 pub use metrics::Metrics;
 pub use problem::markdown as problems_markdown;

@@ -268,7 +268,8 @@ impl Problem {
     pub(crate) fn undecided(id: SubscriptionId, creates: bool) -> Self {
         let mut detail = format!(
             "The change was recorded and may still take effect; \
-             GET /v1/subscriptions/{id} shows whether it did."
+             GET /v1/subscriptions/{id} shows whether it did. With an Idempotency-Key it can be \
+             repeated under the same key."
         );
         if creates {
             detail.push_str(

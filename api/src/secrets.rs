@@ -6,15 +6,16 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::http::header::CONTENT_LENGTH;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64_URL;
 use secrecy::zeroize::Zeroizing;
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::Value;
+use serde_json::{Value, json};
 use streaming_hub_model::change::{Action, Change};
 use streaming_hub_model::idempotency::SecretPlace;
 use streaming_hub_model::ports::Entropy;
@@ -22,7 +23,7 @@ use streaming_hub_model::secret::{NONCE_BYTES, Owner, Sealed};
 use streaming_hub_model::subscription::{SigningSecret, SinkConfig, Subscription};
 use uuid::Uuid;
 
-use crate::auth::TenantCaller;
+use crate::auth::{OperatorCaller, TenantCaller};
 use crate::body::{IdInPath, OptionalJsonBody};
 use crate::draft;
 use crate::fields::{At, Errors};
@@ -129,6 +130,48 @@ pub(crate) async fn rotate(
         response.extensions_mut().insert(SecretPlace { subscription: id, made_by });
     }
     Ok(response)
+}
+
+/// `POST /admin/secrets/rewrap`: seals every secret with the current key that is sealed with an
+/// older one, so that the older one can be taken out of the configuration.
+pub(crate) async fn rewrap(
+    State(api): State<Arc<Api>>,
+    _: OperatorCaller,
+) -> Result<Response, Problem> {
+    let (mut rewrapped, mut failed) = (0_u64, 0_u64);
+    for record in api.table.all() {
+        match resealed(&api, &record) {
+            Ok(pairs) if pairs.is_empty() => {}
+            Ok(pairs) => {
+                let action = Action::Resealed { pairs };
+                match api.submit(&record.tenant, record.id, action).await {
+                    Ok(_) => rewrapped += 1,
+                    // Deleted meanwhile: its secrets are gone.
+                    Err(problem) if problem.code() == Code::NotFound => {}
+                    Err(problem) => return Err(problem),
+                }
+            }
+            Err(problem) => {
+                failed += 1;
+                let id = record.id;
+                tracing::warn!(subscription = %id, cause = problem.cause(), "not rewrapped");
+            }
+        }
+    }
+    Ok(Json(json!({"rewrapped": rewrapped, "failed": failed})).into_response())
+}
+
+/// The secrets of a record that an older key seals, with their new seals.
+fn resealed(api: &Api, record: &Subscription) -> Result<Vec<(Sealed, Sealed)>, Problem> {
+    let owner = Owner { tenant: &record.tenant, subscription: record.id };
+    let old = secrets(&record.sink).iter().map(|secret| &secret.sealed);
+    old.filter(|old| api.keyring.is_old(old))
+        .map(|old| {
+            let secret = api.keyring.open(owner, old);
+            let secret = secret.map_err(|error| Problem::internal(error.to_string()))?;
+            Ok((old.clone(), sealed(api, owner, &secret)?))
+        })
+        .collect()
 }
 
 /// Whether the newest secret is the one that a request under this key made.

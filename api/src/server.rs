@@ -1,48 +1,71 @@
 //! Serving the router over a socket until told to stop. A stop lets running requests finish and
 //! closes idle connections at once; what is not done by the deadline is left behind.
+//!
+//! Connections are bounded here, before there is a request: how long its headers may take, how
+//! many there may be and how large. Too large is 431 and a closed connection.
 
 use std::io;
 use std::time::Duration;
 
 use axum::Router;
-use axum::serve::ListenerExt;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use axum::serve::Listener;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+
+/// How long the headers of a request may take, and how long a connection may be idle.
+const HEADERS_WITHIN: Duration = Duration::from_secs(30);
+/// The largest request line and headers together, bytes.
+const HEADER_BYTES_MAX: usize = 32 * 1024;
+/// The most headers of a request.
+const HEADERS_MAX: usize = 100;
 
 /// Serves until `shutdown` completes, then for at most `drain` more while requests finish.
 ///
 /// # Errors
 /// When the listener fails for good.
 pub async fn serve(
-    listener: TcpListener,
+    mut listener: TcpListener,
     router: Router,
     shutdown: impl Future<Output = ()> + Send + 'static,
     drain: Duration,
 ) -> io::Result<()> {
-    let listener = listener.tap_io(|stream| {
-        // Answers are small and complete: waiting to fill a segment only delays them.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "no TCP_NODELAY");
-        }
-    });
-    let (stopping, stopped) = oneshot::channel();
-    let signal = async move {
-        shutdown.await;
-        // The receiver is gone only when the server has ended already.
-        let _ = stopping.send(());
-    };
-    let deadline = async {
-        // An error means that the server ended first, and then the other branch has won.
-        let _ = stopped.await;
-        tokio::time::sleep(drain).await;
-    };
-    tokio::select! {
-        served = axum::serve(listener, router).with_graceful_shutdown(signal) => served,
-        () = deadline => {
-            tracing::warn!(drain_ms = drain.as_millis(), "requests were still open at the stop");
-            Ok(())
+    let open = GracefulShutdown::new();
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        tokio::select! {
+            // Waits and tries again by itself when there is no file descriptor left.
+            (stream, _) = Listener::accept(&mut listener) => connect(stream, &router, &open),
+            () = &mut shutdown => break,
         }
     }
+    drop(listener);
+    if tokio::time::timeout(drain, open.shutdown()).await.is_err() {
+        tracing::warn!(drain_ms = drain.as_millis(), "requests were still open at the stop");
+    }
+    Ok(())
+}
+
+fn connect(stream: TcpStream, router: &Router, open: &GracefulShutdown) {
+    // Answers are small and complete: waiting to fill a segment only delays them.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "no TCP_NODELAY");
+    }
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_WITHIN)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+    let connection = open.watch(connection);
+    Handle::current().spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection ended early");
+        }
+    });
 }
 
 #[cfg(test)]

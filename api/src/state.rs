@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use crate::auth::Tokens;
 use crate::forward::Cluster;
+use crate::jwt::Jwt;
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
@@ -64,6 +65,8 @@ pub struct Api {
     pub operator: OperatorPorts,
     /// Who may call.
     pub tokens: Tokens,
+    /// What verifies JSON web tokens, where they are accepted.
+    pub jwt: Option<Arc<Jwt>>,
     /// The way to other instances; `None` where no cluster key is configured.
     pub cluster: Option<Cluster>,
     /// The logs of pull subscriptions whose tasks run here.

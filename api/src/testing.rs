@@ -391,6 +391,7 @@ impl Harness {
             tokens: tokens(),
             pull: hub.clone(),
             reads: Buckets::new(ReadRate::default()),
+            jwt: None,
             cluster: None,
             limits,
         };

@@ -143,7 +143,22 @@ impl Api {
     /// # Errors
     /// No answer.
     pub fn call(&self, method: &str, target: &str, body: Option<&Value>) -> Result<Answer> {
-        http::ask(self.address, &Ask { method, target, token: Some(&self.token), body })
+        self.call_with(method, target, &[], body)
+    }
+
+    /// One request with further headers, whatever the answer.
+    ///
+    /// # Errors
+    /// No answer.
+    pub fn call_with(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Result<Answer> {
+        let ask = Ask { method, target, token: Some(&self.token), body };
+        http::ask_with(self.address, &ask, headers)
     }
 
     fn expect(&self, method: &str, target: &str, body: Option<&Value>) -> Result<Value> {

@@ -45,21 +45,32 @@ impl Answer {
 /// # Errors
 /// No connection, no answer in time, or none that can be read.
 pub fn ask(address: SocketAddr, ask: &Ask<'_>) -> Result<Answer> {
+    ask_with(address, ask, &[])
+}
+
+/// [`ask()`] with further headers.
+///
+/// # Errors
+/// As [`ask()`].
+pub fn ask_with(address: SocketAddr, ask: &Ask<'_>, headers: &[(&str, &str)]) -> Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.write_all(request(address, ask).as_bytes())?;
+    stream.write_all(request(address, ask, headers).as_bytes())?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
     parse(&bytes).with_context(|| format!("{} {}", ask.method, ask.target))
 }
 
-fn request(address: SocketAddr, ask: &Ask<'_>) -> String {
+fn request(address: SocketAddr, ask: &Ask<'_>, headers: &[(&str, &str)]) -> String {
     let mut text = format!(
         "{} {} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n",
         ask.method, ask.target
     );
     if let Some(token) = ask.token {
         text += &format!("Authorization: Bearer {token}\r\n");
+    }
+    for (name, value) in headers {
+        text += &format!("{name}: {value}\r\n");
     }
     let body = ask.body.map(Value::to_string).unwrap_or_default();
     if ask.body.is_some() {

@@ -91,6 +91,24 @@ impl Keyring {
         Ok(Self { current: key_id.to_owned(), keys })
     }
 
+    /// The same with a key that opens what it sealed before, and seals nothing.
+    ///
+    /// # Errors
+    /// [`Error::BadKey`] when the text is anything else.
+    pub fn with_old(mut self, key_id: &str, key_base64: &SecretString) -> Result<Self, Error> {
+        let old = Self::new(key_id, key_base64)?;
+        for (id, key) in old.keys {
+            self.keys.entry(id).or_insert(key);
+        }
+        Ok(self)
+    }
+
+    /// Whether this was sealed with another key than the current one.
+    #[must_use]
+    pub fn is_old(&self, sealed: &Sealed) -> bool {
+        sealed.key_id != self.current
+    }
+
     /// Seals `secret` for its owner with the current key. `nonce` must never repeat under a key.
     ///
     /// # Errors
@@ -195,6 +213,19 @@ mod tests {
         assert!(matches!(lost, Err(Error::UnknownKey(id)) if id == "k1"));
         let wrong = ring("k1", 8).open(owner(&a, 1), &sealed);
         assert!(matches!(wrong, Err(Error::DoesNotOpen(_))));
+    }
+
+    #[test]
+    fn an_old_key_opens_and_the_current_one_seals() {
+        let a = TenantId::parse("a").unwrap();
+        let old = ring("k1", 7).seal(owner(&a, 1), &"s".into(), [1; NONCE_BYTES]).unwrap();
+        let text = SecretString::from(BASE64.encode([7; KEY_BYTES]));
+        let ring = ring("k2", 8).with_old("k1", &text).unwrap();
+        assert!(ring.is_old(&old));
+        assert_eq!(ring.open(owner(&a, 1), &old).unwrap().expose_secret(), "s");
+        let new = ring.seal(owner(&a, 1), &"s".into(), [2; NONCE_BYTES]).unwrap();
+        assert!(!ring.is_old(&new));
+        assert_eq!(new.key_id, "k2");
     }
 
     #[test]

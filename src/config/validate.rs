@@ -70,6 +70,8 @@ pub(super) const BOUNDS: &[(&str, i64, i64)] = &[
     ("api.subscriptions_per_tenant", 1, 100_000),
     ("api.event_types_per_subscription", 1, 1_000),
     ("api.request_timeout_ms", 1_000, 600_000),
+    ("jwt.jwks_refresh_ms", 10_000, 86_400_000),
+    ("jwt.leeway_ms", 0, 600_000),
 ];
 
 /// Everything that is wrong with `config`; `values` are the same values by key.
@@ -88,6 +90,7 @@ pub(super) fn validate(config: &Config, values: &toml::Table) -> Vec<Problem> {
     problems.extend(orderings.filter(sound));
     problems.extend(encryption(config));
     problems.extend(ca_file(config));
+    problems.extend(jwt(config));
     problems.extend(tokens(&config.api.tokens));
     problems.extend(cluster(&config.cluster));
     problems.extend(log_filter(&config.log.filter));
@@ -323,6 +326,12 @@ fn encryption(config: &Config) -> Option<Problem> {
         KeyError::Bad(_) => format!("Give 32 bytes in base64; {make}"),
     };
     Some(Problem::new(key, error.to_string(), remedy))
+}
+
+fn jwt(config: &Config) -> Option<Problem> {
+    let error = crate::settings::jwt(config).err()?;
+    let remedy = "Give algorithms of RFC 7518, and a JWKS document in a file or at an https URL";
+    Some(Problem::new("jwt", format!("cannot be used: {error:#}"), remedy))
 }
 
 fn ca_file(config: &Config) -> Option<Problem> {

@@ -47,7 +47,7 @@ pub(crate) enum Failure {
 }
 
 /// A client for all instances.
-pub(super) fn make() -> Result<Client, String> {
+pub(crate) fn make() -> Result<Client, String> {
     let provider = Arc::new(ring::default_provider());
     let verifier = Verifier::new(Arc::clone(&provider)).map_err(|error| error.to_string())?;
     let tls = ClientConfig::builder_with_provider(provider)

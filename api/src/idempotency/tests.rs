@@ -113,7 +113,9 @@ async fn an_error_of_the_request_is_kept_and_one_of_ours_is_not() {
 async fn a_creation_whose_decision_was_lost_is_found_by_its_repetition() {
     let harness = Harness::new();
     *harness.hub.lost_decisions.lock().unwrap() = true;
-    post(&harness, ALL, "k", &body()).await.assert_problem(503, "undecided");
+    let lost = post(&harness, ALL, "k", &body()).await;
+    lost.assert_problem(503, "undecided");
+    assert_eq!(lost.header("retry-after"), Some("5"));
     *harness.hub.lost_decisions.lock().unwrap() = false;
     let repeated = post(&harness, ALL, "k", &body()).await;
     assert_eq!(repeated.status, StatusCode::CREATED, "{repeated:?}");

@@ -26,6 +26,7 @@ pub(super) fn schemas() -> Named {
         ("SubscriptionPatch", patch()),
         ("Rotation", rotation()),
         ("Switch", switch()),
+        ("Rewrapped", rewrapped()),
         ("SubscriptionPage", page("Subscription")),
         ("OwnedSubscription", owned()),
         ("OwnedSubscriptionPage", page("OwnedSubscription")),
@@ -245,6 +246,17 @@ fn rotation() -> Value {
 
 fn switch() -> Value {
     closed(&json!({"enabled": {"type": "boolean"}}), &["enabled"])
+}
+
+fn rewrapped() -> Value {
+    let count = |about: &str| json!({"type": "integer", "minimum": 0, "description": about});
+    object(
+        &json!({
+            "rewrapped": count("Subscriptions whose secrets were sealed anew."),
+            "failed": count("Subscriptions with a secret that does not open; the log names them."),
+        }),
+        &["rewrapped", "failed"],
+    )
 }
 
 fn secret(about: &str) -> Value {

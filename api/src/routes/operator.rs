@@ -1,14 +1,14 @@
 //! An operator's routes about everyone's subscriptions.
 
 use axum::http::{Method, StatusCode};
-use axum::routing::{get, patch as axum_patch};
+use axum::routing::{get, patch as axum_patch, post};
 use serde_json::json;
 
 use super::Route;
 use super::tenant::listing;
 use crate::openapi::Operation;
 use crate::problem::Code;
-use crate::{patch, subscriptions};
+use crate::{patch, secrets, subscriptions};
 
 pub(super) fn routes() -> Vec<Route> {
     let tenant = json!({"type": "string", "minLength": 1});
@@ -40,6 +40,18 @@ pub(super) fn routes() -> Vec<Route> {
                 .answer(StatusCode::OK, "As it is now.", "OwnedSubscription")
                 .with_header("ETag", "The version, in quotes.")
                 .problems(&[Code::VerificationRequired, Code::Unavailable, Code::Undecided]),
+        ),
+        Route::operator(
+            Method::POST,
+            "/admin/secrets/rewrap",
+            post(secrets::rewrap),
+            Operation::new("adminRewrapSecrets", "Seal every secret with the current key")
+                .about(
+                    "After a change of `encryption.key`: what older keys sealed is sealed anew. \
+                     With `failed` 0 the older keys may go. It can be repeated.",
+                )
+                .answer(StatusCode::OK, "How many subscriptions.", "Rewrapped")
+                .problems(&[Code::Unavailable, Code::Undecided]),
         ),
     ]
 }

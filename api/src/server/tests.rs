@@ -101,3 +101,17 @@ async fn a_request_that_never_ends_holds_the_stop_no_longer_than_the_deadline() 
     timeout(SOON, served.server).await.unwrap().unwrap().unwrap();
     assert!(before.elapsed() >= DRAIN, "the request was not waited for");
 }
+
+#[tokio::test]
+async fn headers_beyond_the_limits_are_refused() {
+    let served = served(&Harness::new(), SOON).await;
+    let large = format!("x-a: {}\r\n", "a".repeat(4 * super::HEADER_BYTES_MAX));
+    let many: String = (0..=super::HEADERS_MAX).map(|n| format!("x-{n}: 1\r\n")).collect();
+    for headers in [large, many] {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        let request = format!("GET /healthz HTTP/1.1\r\nhost: hub\r\n{headers}\r\n");
+        let answer = exchange(&mut stream, &request, "\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+    }
+    served.stop.send(()).unwrap();
+}
