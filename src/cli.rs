@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::Sources;
+use crate::pull::PullCommand;
 
 pub(crate) use operator::{
     Common, DedupCommand, GrepCommand, InboxCommand, OperatorCommand, QuarantineCommand,
@@ -38,7 +39,7 @@ pub(crate) struct Layers {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// What this instance does: ingest, match, delivery, registry, dlq, api.
+    /// What this instance does: ingest, match, delivery, pull, registry, dlq, api.
     #[arg(long, value_name = "ROLE,…", value_delimiter = ',')]
     roles: Option<Vec<String>>,
 }
@@ -66,6 +67,8 @@ pub(crate) enum Command {
     /// Check, show or explain the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Read a pull subscription: one line of JSON for each event.
+    Pull(PullCommand),
     /// Print what describes the HTTP interface.
     #[command(subcommand)]
     Api(ApiCommand),
@@ -147,7 +150,9 @@ impl Command {
             Self::Topics(command) => command.common().layers.clone(),
             Self::Operator(command) => command.layers(),
             Self::Salt(command) => command.common.layers.clone(),
-            Self::Config(ConfigCommand::Reference) | Self::Api(_) => Layers::default(),
+            Self::Config(ConfigCommand::Reference) | Self::Api(_) | Self::Pull(_) => {
+                Layers::default()
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use prometheus::Registry as Metrics;
-use streaming_hub_api::{Api, Limits, Operations, OperatorPorts, ReadBuckets, Tokens};
+use streaming_hub_api::{Api, Limits, Operations, OperatorPorts, ReadBuckets, Replays, Tokens};
 use streaming_hub_model::ports::{Clock, Deliveries, Entropy, Readiness};
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -16,11 +16,13 @@ use streaming_hub_topology::changes::{ChangeClient, Replies, TableReader};
 use streaming_hub_topology::clock::{SystemClock, SystemEntropy};
 use streaming_hub_topology::destinations::Destinations;
 use streaming_hub_topology::follower::{Follower, Views};
-use streaming_hub_topology::holds::Holds;
+use streaming_hub_topology::holds::{HoldClient, Holds};
 use streaming_hub_topology::instances::Owners;
 use streaming_hub_topology::kafka::admin::{Administrator, Consumed};
 use streaming_hub_topology::metrics::Metrics as TopologyMetrics;
+use streaming_hub_topology::overview::HubOverview;
 use streaming_hub_topology::pull::PullClient;
+use streaming_hub_topology::reader::StoredReader;
 use streaming_hub_topology::runtime::status::Status;
 use streaming_hub_topology::runtime::thread::{Gate, Outside, Running, Stop};
 use streaming_hub_topology::runtime::watchdog::Watchdog;
@@ -251,6 +253,18 @@ async fn serve(
                 operations,
                 operator,
                 tokens: Tokens::new(&settings::tokens(config)?)?,
+                holds: Arc::new(HoldClient::new(&shared, Arc::clone(&parts.views.holds))?),
+                stored: Arc::new(StoredReader::new(
+                    Arc::clone(&shared),
+                    Arc::clone(&parts.views.salting),
+                )),
+                overview: Arc::new(HubOverview::new(
+                    Arc::clone(&shared),
+                    Arc::clone(&parts.views.owners),
+                    settings::follow(config)?,
+                )),
+                replays: Replays::default(),
+                retention_hours: settings::last_copy_hours(config),
                 jwt: jwt(config)?,
                 cluster: settings::cluster(config, &parts.shared.instance)?,
                 pull: Arc::new(tasks.pull),

@@ -9,6 +9,7 @@ mod instance;
 mod logging;
 mod observer;
 mod operator;
+mod pull;
 mod settings;
 mod threads;
 
@@ -40,6 +41,7 @@ fn dispatch(command: &Command, sources: &Sources) -> anyhow::Result<()> {
         Command::Config(command) => show_config(command, sources),
         Command::Api(ApiCommand::Openapi) => print(&streaming_hub_api::openapi::text()),
         Command::Api(ApiCommand::Problems) => print(&streaming_hub_api::problems_markdown()),
+        Command::Pull(command) => pull::run(command),
         Command::Run(_) => hub::run(&logged(sources)?),
         Command::Topology { mermaid, common } => {
             commands::topology(&logged(sources)?, *mermaid)?.print(common.json)

@@ -10,6 +10,8 @@ mod quarantine;
 mod reset;
 mod status;
 
+pub(crate) use self::status::client as http_client;
+
 use std::io::{self, Write as _};
 
 use anyhow::{Context as _, bail};

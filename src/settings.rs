@@ -169,6 +169,17 @@ pub(crate) fn sinks(config: &Config) -> SinkSettings {
     }
 }
 
+/// After how many hours retention has removed the last copy of an event.
+pub(crate) fn last_copy_hours(config: &Config) -> u64 {
+    let topics = &config.topics;
+    let hours = [
+        topics.inbox_retention_hours,
+        topics.attempts_retention_hours,
+        topics.quarantine_retention_hours,
+    ];
+    hours.into_iter().max().unwrap_or_default().into()
+}
+
 /// What verifies JSON web tokens, where there are keys for them.
 pub(crate) fn jwt(config: &Config) -> anyhow::Result<Option<Jwt>> {
     let own = &config.jwt;

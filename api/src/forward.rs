@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -26,8 +27,8 @@ use streaming_hub_model::peer::{CallError, Peer};
 use streaming_hub_model::time::UnixMillis;
 use tokio::time::{Instant, sleep, timeout};
 
-pub(crate) use self::admit::{Internal, admit};
-pub(crate) use self::client::{Failure, make as client};
+pub(crate) use self::admit::{Internal, InternalCaller, admit};
+pub(crate) use self::client::{Failure, make as client, returned};
 use self::hosts::Hosts;
 pub(crate) use self::token::Principal;
 use self::token::{Bound, CARRIED, Claims, KEY_BYTES_MIN, Key, NONCE_BYTES, Nonces, Saying};
@@ -105,8 +106,10 @@ pub(crate) struct Inbound {
     body: Bytes,
     principal: Principal,
     internal: bool,
-    /// Whether it changes something although its method does not say so.
-    acknowledges: bool,
+    /// Whether it may be made again when it is not known what became of it.
+    safe: bool,
+    /// How long it waits for a task's new owner.
+    patience: Duration,
     deadline: Instant,
 }
 
@@ -132,28 +135,47 @@ impl FromRequestParts<Arc<Api>> for Inbound {
             body: Bytes::new(),
             principal,
             internal: parts.extensions.get::<Internal>().is_some(),
-            acknowledges: false,
+            safe: parts.method.is_safe(),
+            patience: OWNER_WITHIN,
             deadline: deadline.unwrap_or_else(|| Instant::now() + api.operations.request_timeout),
         })
     }
 }
 
 impl Inbound {
-    /// The same request with this body; without, it has none.
+    /// The same request with this JSON body; without, it has none.
     #[must_use]
-    pub(crate) fn with_body(self, body: impl Into<Bytes>) -> Self {
+    pub(crate) fn with_json(mut self, body: impl Into<Bytes>) -> Self {
+        self.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Self { body: body.into(), ..self }
+    }
+
+    /// The same, which only reads whatever its method: asking again does no harm.
+    #[must_use]
+    pub(crate) fn reading(self) -> Self {
+        Self { safe: true, ..self }
+    }
+
+    /// The same, which waits for no new owner: for answers that name what they are without.
+    #[must_use]
+    pub(crate) fn hasty(&self) -> Self {
+        Self { patience: Duration::ZERO, ..self.clone() }
+    }
+
+    /// The headers that travel with it.
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// What logs and records call the caller's token.
+    pub(crate) fn token(&self) -> &str {
+        &self.principal.token
     }
 
     /// The same request, whose answer is an acknowledgement: it is not repeated unseen.
     #[must_use]
     pub(crate) fn acknowledging(self) -> Self {
-        Self { acknowledges: true, ..self }
-    }
-
-    /// Whether making it twice has the effect of making it once.
-    fn may_repeat(&self) -> bool {
-        self.method.is_safe() && !self.acknowledges
+        Self { safe: false, ..self }
     }
 
     /// How long its handler has.
@@ -161,16 +183,12 @@ impl Inbound {
         self.deadline.saturating_duration_since(Instant::now()).saturating_sub(WAY_BACK)
     }
 
-    /// Whether another instance made it.
-    pub(crate) fn is_internal(&self) -> bool {
-        self.internal
-    }
-
     /// Another request for the same caller.
     #[must_use]
     pub(crate) fn another(&self, method: Method, target: impl Into<String>) -> Self {
         let (target, body, headers) = (target.into(), Bytes::new(), HeaderMap::new());
-        Self { method, target, body, headers, ..self.clone() }
+        let safe = method.is_safe();
+        Self { method, target, body, headers, safe, ..self.clone() }
     }
 }
 
@@ -205,14 +223,12 @@ pub(crate) async fn owned<T, F>(
 where
     F: Future<Output = Result<T, CallError>>,
 {
-    let give_up = Instant::now() + OWNER_WITHIN.min(inbound.remaining());
+    let give_up = Instant::now() + inbound.patience.min(inbound.remaining());
     loop {
         let why = match call().await {
             Ok(value) => return Ok(Owned::Here(value)),
             Err(CallError::TimedOut) => return Err(Problem::timeout()),
-            Err(CallError::Abandoned) if !inbound.may_repeat() => {
-                return Err(Problem::timeout());
-            }
+            Err(CallError::Abandoned) if !inbound.safe => return Err(Problem::timeout()),
             Err(CallError::Elsewhere(_)) if inbound.internal => return Ok(not_owner()),
             Err(CallError::Elsewhere(peer)) => match forward(api, inbound, &peer).await {
                 Ok(answer) if !answer.headers().contains_key(&client::NOT_OWNER) => {
@@ -220,7 +236,7 @@ where
                 }
                 Ok(_) => format!("instance {:?} does not run the task either", peer.instance),
                 Err(Failure::NotSent(why)) => why,
-                Err(Failure::Unknown(why)) if inbound.may_repeat() => why,
+                Err(Failure::Unknown(why)) if inbound.safe => why,
                 Err(Failure::Unknown(why)) => return Err(Problem::timeout().because(why)),
             },
             Err(error @ (CallError::Unknown | CallError::Abandoned)) => error.to_string(),

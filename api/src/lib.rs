@@ -8,13 +8,14 @@
 //! Invariant: a signing secret leaves in the one answer that made it, and stands nowhere else in
 //! clear: not in a change, not in a log line, not in debug output.
 
+mod admin;
+mod ask;
 pub mod auth;
 mod body;
 mod dlq;
 mod draft;
 mod exchange;
 mod fields;
-#[allow(dead_code, reason = "the next routes ask tasks through it")]
 mod forward;
 mod guard;
 mod idempotency;
@@ -29,11 +30,13 @@ mod problem;
 mod pull;
 mod query;
 mod rate;
+mod replay;
 mod routes;
 mod secrets;
 mod server;
 mod state;
 mod subscriptions;
+mod trace;
 mod verify;
 mod view;
 
@@ -47,6 +50,7 @@ pub use log_filter::LogFilter;
 pub use metrics::Metrics;
 pub use problem::markdown as problems_markdown;
 pub use rate::{Buckets as ReadBuckets, ReadRate};
+pub use replay::Replays;
 pub use routes::{Access, Route, operations_router, router, routes};
 pub use server::serve;
 pub use state::{Api, Limits, Operations, OperatorPorts};

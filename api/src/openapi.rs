@@ -6,6 +6,7 @@
 //! Not here: the schemas, one file for each resource, and the texts of a route, beside it in the
 //! table.
 
+mod admin;
 mod events;
 mod process;
 pub(crate) mod schemas;

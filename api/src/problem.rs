@@ -96,6 +96,12 @@ codes! {
     PreconditionFailed PRECONDITION_FAILED "precondition_failed"
         "The subscription does not have this version"
         "Read it again, look at what changed, and send the new ETag in `If-Match`."
+    ReplayRunning CONFLICT "replay_running"
+        "A replay of this subscription runs"
+        "Wait for its end; `GET …/replay` shows how far it is."
+    NotEnabled CONFLICT "not_enabled"
+        "The subscription takes no jobs"
+        "Enable it first, or replay to another one. A pull subscription is read, not replayed."
     BodyTooLarge PAYLOAD_TOO_LARGE "body_too_large"
         "The body is larger than allowed"
         "`detail` says how large a body may be."
@@ -123,6 +129,9 @@ codes! {
     NotReady SERVICE_UNAVAILABLE "not_ready"
         "This instance is not ready yet"
         "Wait until what `missing` lists is there; other instances may be ready."
+    Unreadable SERVICE_UNAVAILABLE "unreadable"
+        "The log could not be read"
+        "Repeat it after `Retry-After`: Kafka is away, or too many are reading at once."
     RateLimited TOO_MANY_REQUESTS "rate_limited"
         "Too many reads"
         "Repeat it after `Retry-After`; larger pages need fewer reads."
@@ -167,7 +176,7 @@ impl Code {
         match self {
             Self::Unavailable => Some(5),
             Self::ReadFailed => Some(1),
-            Self::NoOwner => Some(2),
+            Self::NoOwner | Self::Unreadable => Some(2),
             Self::IdempotencyInProgress => Some(1),
             // As with a delivery that the hub itself could not attempt (contract section 4).
             Self::CannotProbe => Some(30),
@@ -460,6 +469,7 @@ mod tests {
             let says = Problem::from(code).into_response().headers().contains_key(RETRY_AFTER);
             let safe = [
                 Code::Unavailable,
+                Code::Unreadable,
                 Code::NoOwner,
                 Code::CannotProbe,
                 Code::IdempotencyInProgress,

@@ -9,6 +9,8 @@ use axum::http::Method;
 use axum::middleware::from_fn_with_state;
 use axum::routing::MethodRouter;
 
+use crate::admin::tasks;
+use crate::ask;
 use crate::exchange::exchange;
 use crate::forward::admit;
 use crate::guard::{Guard, guard};
@@ -16,6 +18,7 @@ use crate::openapi::Operation;
 use crate::problem::{Code, Problem};
 use crate::state::{Api, Operations};
 
+mod admin;
 mod open;
 mod operator;
 mod process;
@@ -89,8 +92,14 @@ impl Route {
 /// Every route. A resource adds its own list, in a file of its own.
 #[must_use]
 pub fn routes() -> Vec<Route> {
-    let lists =
-        [open::routes(), tenant::routes(), pull::routes(), operator::routes(), process::routes()];
+    let lists = [
+        open::routes(),
+        tenant::routes(),
+        pull::routes(),
+        operator::routes(),
+        admin::routes(),
+        process::routes(),
+    ];
     lists.into_iter().flatten().collect()
 }
 
@@ -110,7 +119,10 @@ pub fn router(api: Api) -> Router {
             router.route(route.path, guarded.with_state(Arc::clone(&api)))
         }
     });
-    let own = own.layer(from_fn_with_state(api, admit));
+    let own = own
+        .route(ask::PATH, ask::route().with_state(Arc::clone(&api)))
+        .route(tasks::PATH, tasks::route().with_state(Arc::clone(&api)))
+        .layer(from_fn_with_state(api, admit));
     finish(own.layer(DefaultBodyLimit::max(body_bytes_max)), operations)
 }
 

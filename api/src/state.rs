@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::id::{SubscriptionId, uuid_v7};
+use streaming_hub_model::overview::Overview;
 use streaming_hub_model::ports::{
-    Changes, Clock, Deliveries, Entropy, ProducerDeadLetters, PullLogs, Readiness,
+    Changes, Clock, Deliveries, Entropy, Holding, ProducerDeadLetters, PullLogs, Readiness,
     SubscriptionTable, Unavailable,
 };
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
+use streaming_hub_model::stored::StoredLogs;
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::tenant::TenantId;
 use uuid::Uuid;
@@ -23,6 +25,7 @@ use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::problem::{Code, Problem};
 use crate::rate::Buckets;
+use crate::replay::Replays;
 
 /// What answers on every instance, whatever its roles: its health, its numbers, and the exchange
 /// around each request.
@@ -65,6 +68,16 @@ pub struct Api {
     pub operator: OperatorPorts,
     /// Who may call.
     pub tokens: Tokens,
+    /// An operator's holds.
+    pub holds: Arc<dyn Holding>,
+    /// Reads the inbox and the quarantine.
+    pub stored: Arc<dyn StoredLogs>,
+    /// What runs where.
+    pub overview: Arc<dyn Overview>,
+    /// Replays that run here.
+    pub replays: Replays,
+    /// After how many hours the last copy of an event is gone from every log.
+    pub retention_hours: u64,
     /// What verifies JSON web tokens, where they are accepted.
     pub jwt: Option<Arc<Jwt>>,
     /// The way to other instances; `None` where no cluster key is configured.

@@ -18,6 +18,7 @@ use streaming_hub_model::subscription::{
     DisabledReason, SigningSecret, SinkConfig, Subscription, VerificationState, WebhookConfig,
 };
 
+use crate::admin::attempts::delivery;
 use crate::auth::{OperatorCaller, TenantCaller};
 use crate::body::{IdInPath, JsonBody};
 use crate::draft::{Draft, Purpose, SinkDraft};
@@ -112,9 +113,12 @@ pub(crate) async fn list_all(
 pub(crate) async fn read_any(
     State(api): State<Arc<Api>>,
     _: OperatorCaller,
+    inbound: Inbound,
     IdInPath(id): IdInPath,
 ) -> Result<Response, Problem> {
-    Ok(view::owned(&*api.find_any(id).await?))
+    let record = api.find_any(id).await?;
+    let delivery = delivery(&api, &inbound, id).await?;
+    Ok(view::with_delivery(&record, OwnedView::from(&*record), delivery))
 }
 
 fn page(records: &[Arc<Subscription>], list: &List) -> Response {
@@ -138,12 +142,13 @@ fn cut<'a>(
 pub(crate) async fn read(
     State(api): State<Arc<Api>>,
     TenantCaller { tenant }: TenantCaller,
-    IdInPath(id): IdInPath,
     inbound: Inbound,
+    IdInPath(id): IdInPath,
 ) -> Result<Response, Problem> {
     let record = api.find(&tenant, id).await?;
     if !record.sink.is_pull() {
-        return Ok(view::subscription(&record));
+        let delivery = delivery(&api, &inbound, id).await?;
+        return Ok(view::with_delivery(&record, View::from(&*record), delivery));
     }
     match owned(&api, &inbound, || api.pull.standing(id)).await {
         Ok(owned) => Ok(owned.answer(|standing| view::pull_subscription(&record, standing))),

@@ -19,17 +19,20 @@ use sha2::{Digest, Sha256};
 use streaming_hub_model::attempt::{Attempt, AttemptResult, Outcome};
 use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::delivery_calls::{self, Question};
+use streaming_hub_model::hold::{Hold, Scope};
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::idempotency;
+use streaming_hub_model::overview::{Here, Overview, SubTopologyShape, TaskOwner};
 use streaming_hub_model::peer::CallError;
 use streaming_hub_model::ports::{
-    Changes, Clock, Deliveries, Entropy, Readiness, SubscriptionTable, Unavailable,
+    Changes, Clock, Deliveries, Entropy, Holding, Readiness, SubscriptionTable, Unavailable,
 };
 use streaming_hub_model::ports::{PullAnswer, PullLogs, PullStanding};
 use streaming_hub_model::pull::Ask;
 use streaming_hub_model::registry::{self, Current, Write as Written};
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::{Sink, SinkFuture};
+use streaming_hub_model::stored::{self, Found, StoredLogs, Unreadable};
 use streaming_hub_model::subscription::{SinkConfig, Subscription};
 use streaming_hub_model::tenant::TenantId;
 use streaming_hub_model::time::UnixMillis;
@@ -67,6 +70,7 @@ pub(crate) struct FakeHub {
     /// The destination changes while an attempt is under way.
     pub(crate) changes_meanwhile: Mutex<bool>,
     pub(crate) missing: Mutex<Vec<String>>,
+    pub(crate) holds: Mutex<BTreeMap<Scope, Arc<Hold>>>,
     now: AtomicI64,
     drawn: AtomicI64,
     log: Mutex<FakeLog>,
@@ -95,6 +99,7 @@ impl FakeHub {
             attempt_takes: Mutex::default(),
             changes_meanwhile: Mutex::default(),
             missing: Mutex::default(),
+            holds: Mutex::default(),
             now: AtomicI64::new(1_790_000_000_000),
             drawn: AtomicI64::new(0),
             log: Mutex::default(),
@@ -209,6 +214,56 @@ impl Deliveries for FakeHub {
         _: Question,
     ) -> SinkFuture<'_, Result<delivery_calls::Answer, CallError>> {
         Box::pin(async { Err(CallError::Unknown) })
+    }
+}
+
+impl Holding for FakeHub {
+    fn all(&self) -> Vec<Arc<Hold>> {
+        self.holds.lock().unwrap().values().cloned().collect()
+    }
+
+    fn hold(&self, hold: Hold) -> SinkFuture<'_, Result<(), Unavailable>> {
+        self.holds.lock().unwrap().insert(hold.scope.clone(), Arc::new(hold));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn lift(&self, scope: Scope) -> SinkFuture<'_, Result<(), Unavailable>> {
+        self.holds.lock().unwrap().remove(&scope);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl StoredLogs for FakeHub {
+    fn partitions(&self) -> i32 {
+        1
+    }
+
+    fn of_tenant(&self, _: &str) -> Vec<i32> {
+        vec![0]
+    }
+
+    /// Nothing is stored.
+    fn read(&self, _: stored::Query) -> SinkFuture<'_, Result<Found, Unreadable>> {
+        Box::pin(async { Ok(Found::default()) })
+    }
+}
+
+impl Overview for FakeHub {
+    fn here(&self) -> Here {
+        let (tasks, standby, not_ready) = (Vec::new(), Vec::new(), Vec::new());
+        Here { instance: "a".into(), tasks, standby, not_ready }
+    }
+
+    fn owners(&self) -> Vec<TaskOwner> {
+        Vec::new()
+    }
+
+    fn application(&self) -> &str {
+        "hub"
+    }
+
+    fn shape(&self) -> Vec<SubTopologyShape> {
+        Vec::new()
     }
 }
 
@@ -389,6 +444,11 @@ impl Harness {
             }),
             operator: crate::OperatorPorts::default(),
             tokens: tokens(),
+            holds: hub.clone(),
+            stored: hub.clone(),
+            overview: hub.clone(),
+            replays: crate::Replays::default(),
+            retention_hours: 240,
             pull: hub.clone(),
             reads: Buckets::new(ReadRate::default()),
             jwt: None,

@@ -139,6 +139,24 @@ pub(crate) fn subscription(record: &Subscription) -> Response {
     tagged(record, Json(View::from(record)).into_response())
 }
 
+/// The same with what waits for it, which only its owner knows.
+#[derive(Serialize)]
+struct Detailed<V> {
+    #[serde(flatten)]
+    subscription: V,
+    delivery: Value,
+}
+
+/// Answers with a subscription, what waits for it, and its ETag. `null` says that it is not known
+/// now.
+pub(crate) fn with_delivery(
+    record: &Subscription,
+    subscription: impl Serialize,
+    delivery: Value,
+) -> Response {
+    tagged(record, Json(Detailed { subscription, delivery }).into_response())
+}
+
 /// Answers a creation.
 pub(crate) fn created(record: &Subscription) -> Response {
     tagged(record, (StatusCode::CREATED, Json(View::from(record))).into_response())

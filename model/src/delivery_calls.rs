@@ -53,6 +53,15 @@ pub enum Question {
         /// call made twice cannot make two jobs of one dead letter.
         key: Option<String>,
     },
+    /// Makes jobs of stored events, a bounded batch. Asked on the task's own instance only.
+    Replay {
+        /// The subscription.
+        subscription: SubscriptionId,
+        /// What tells this replay's jobs from all others.
+        nonce: String,
+        /// The events, as the inbox has them.
+        events: Vec<ReplayedEvent>,
+    },
     /// Throws away dead letters of a tenant, a batch at a time.
     Forget {
         /// The tenant.
@@ -89,6 +98,13 @@ pub enum Answer {
     },
     /// What was redelivered.
     Redelivered(Redelivered),
+    /// What was replayed.
+    Replayed {
+        /// How many jobs were made.
+        jobs: u64,
+        /// Whether the subscription takes none: it is disabled or gone.
+        refused: bool,
+    },
     /// How many dead letters were thrown away; ask again until it is none.
     Forgotten {
         /// How many.
@@ -101,6 +117,15 @@ pub enum Answer {
         /// The jobs that there are.
         jobs: Vec<JobState>,
     },
+}
+
+/// A stored event that is to be delivered again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayedEvent {
+    /// Its headers in order, the hub's own ones included.
+    pub headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Its data.
+    pub payload: Vec<u8>,
 }
 
 /// Which dead letters; what is absent does not matter.

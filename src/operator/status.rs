@@ -39,7 +39,7 @@ const PREFIX: &str = "streaming_hub_";
 const ADMIN: [&str; 2] = ["tasks", "destinations"];
 
 /// A client that trusts what the operating system trusts.
-pub(super) fn client(timeout: Duration) -> anyhow::Result<reqwest::Client> {
+pub(crate) fn client(timeout: Duration) -> anyhow::Result<reqwest::Client> {
     // An error means that it was installed before.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(reqwest::Client::builder().timeout(timeout).no_proxy().build()?)

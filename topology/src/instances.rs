@@ -74,6 +74,19 @@ impl Owners {
     }
 }
 
+impl Owners {
+    /// Who ran each task last, by sub-topology, topic and partition.
+    #[must_use]
+    pub fn all(&self) -> Vec<Owner> {
+        let map = self.by_key.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = map.values().cloned().collect();
+        all.sort_by(|a, b| {
+            (&a.sub_topology, &a.topic, a.partition).cmp(&(&b.sub_topology, &b.topic, b.partition))
+        });
+        all
+    }
+}
+
 impl View for Owners {
     fn topic(&self) -> Topic {
         Topic::Instances

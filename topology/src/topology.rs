@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_tasks_own_topics_have_one_writer_and_a_queue_has_one_reader() {
-        let all = [ingest(FollowSet::default()), matching(), delivery(), pull(), registry()];
+        let all = all(FollowSet::default());
         for topic in Topic::all() {
             let writers = all.iter().filter(|spec| spec.writes.contains(&topic)).count();
             let readers = all.iter().filter(|spec| spec.source.is(topic)).count();

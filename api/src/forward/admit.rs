@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::HeaderName;
 use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::time::timeout;
 
+use super::Inbound;
 use super::token::Bound;
 use crate::problem::{Code, Problem};
 use crate::state::Api;
@@ -23,6 +25,21 @@ pub(super) const TOKEN: HeaderName = HeaderName::from_static("x-streaming-hub-in
 /// In a request's extensions: another instance made it, so it is not forwarded again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Internal;
+
+/// A request that another instance made for one of its own needs. Nobody else gets past this door:
+/// to them there is nothing here.
+pub(crate) struct InternalCaller(pub(crate) Inbound);
+
+impl FromRequestParts<Arc<Api>> for InternalCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Problem> {
+        if parts.extensions.get::<Internal>().is_none() {
+            return Err(Code::UnknownPath.into());
+        }
+        Inbound::from_request_parts(parts, api).await.map(Self)
+    }
+}
 
 /// Lets a request without an internal token pass as it is, and one with a good token as its caller.
 pub(crate) async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {

@@ -82,7 +82,7 @@ pub(super) async fn send(
 }
 
 /// The answer as the caller gets it: status, the headers that matter, and the body as it arrives.
-pub(super) fn returned(answer: reqwest::Response) -> Response {
+pub(crate) fn returned(answer: reqwest::Response) -> Response {
     let status = answer.status();
     let headers: HeaderMap = RETURNED
         .into_iter()

@@ -52,7 +52,7 @@ fn node(instance: &str, hosts: &[&str]) -> Node {
                       caller: TenantCaller,
                       inbound: Inbound,
                       body: JsonBody| {
-        let inbound = inbound.with_body(body.0.to_string());
+        let inbound = inbound.with_json(body.0.to_string());
         ask(api, caller, inbound, task.clone(), body.0)
     };
     let guarded = Guard { api: Arc::clone(&api), access: Access::Tenant };

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{events, process, subscriptions};
+use super::{admin, events, process, subscriptions};
 use crate::problem::Code;
 
 /// What the document says of the API as a whole.
@@ -13,7 +13,13 @@ every answer carries `X-Request-Id`.";
 
 /// Every schema by its name. A resource adds its own list.
 pub(crate) fn all() -> Map<String, Value> {
-    let lists = [shared(), subscriptions::schemas(), events::schemas(), process::schemas()];
+    let lists = [
+        shared(),
+        subscriptions::schemas(),
+        admin::schemas(),
+        events::schemas(),
+        process::schemas(),
+    ];
     lists.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }
 

@@ -147,6 +147,7 @@ fn subscription() -> Value {
         "id": {"type": "string", "format": "uuid"},
         "sink": {"$ref": "#/components/schemas/Sink"},
         "verification_state": {"type": "string", "enum": ["pending", "active", "failed"]},
+        "delivery": delivery(),
         "verification_failure": {"type": "string", "description": "Why the last probe failed."},
         "pull": {
             "$ref": "#/components/schemas/PullStanding",
@@ -216,6 +217,22 @@ fn created() -> Value {
             "description": "The secret that the hub made. It is shown here and never again.",
         }},
     })
+}
+
+/// What waits for a subscription; with a read of one only.
+fn delivery() -> Value {
+    let mut waiting = object(
+        &json!({
+            "backlog": {"type": "integer", "minimum": 0, "description": "Jobs that wait."},
+            "or_more": {"type": "boolean", "description": "Counting ended before they did."},
+            "oldest_waiting_at": {"type": ["string", "null"], "format": "date-time"},
+        }),
+        &["backlog", "oldest_waiting_at"],
+    );
+    waiting["type"] = json!(["object", "null"]);
+    waiting["description"] =
+        "With a read of one: what waits; `null` when its owner is away.".into();
+    waiting
 }
 
 fn patch() -> Value {

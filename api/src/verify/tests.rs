@@ -20,7 +20,9 @@ async fn a_destination_that_takes_the_test_event_is_active() {
     let body = answer.json();
     assert_eq!((&body["verification_state"], &body["version"]), (&json!("active"), &json!(2)));
     assert!(body.get("verification_failure").is_none());
-    assert_eq!(body, harness.get(&format!("/v1/subscriptions/{id}")).await.json());
+    let mut read = harness.get(&format!("/v1/subscriptions/{id}")).await.json();
+    read.as_object_mut().unwrap().remove("delivery");
+    assert_eq!(body, read);
 }
 
 #[tokio::test]

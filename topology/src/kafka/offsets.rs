@@ -1,5 +1,6 @@
 //! Questions about offsets, asked in lists: high and low watermarks, and a group's positions.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
@@ -44,6 +45,26 @@ fn ends<C: ConsumerContext>(
         element.map_or(Ok(0), |e| e.error().map(|()| e.offset().to_raw().unwrap_or(0).max(0)))
     };
     partitions.iter().map(find).collect()
+}
+
+/// For each partition, whose offset in `times` is a time in Unix milliseconds: the first offset of
+/// that time or later. A partition without one is left out.
+pub(crate) fn at_times<C: ConsumerContext>(
+    client: &BaseConsumer<C>,
+    times: TopicPartitionList,
+) -> KafkaResult<BTreeMap<i32, i64>> {
+    if times.count() == 0 {
+        return Ok(BTreeMap::new());
+    }
+    let answer = client.offsets_for_times(times, ANSWER)?;
+    let mut found = BTreeMap::new();
+    for element in answer.elements() {
+        element.error()?;
+        if let Offset::Offset(offset) = element.offset() {
+            found.insert(element.partition(), offset);
+        }
+    }
+    Ok(found)
 }
 
 /// A group's stable position on one partition: offset and metadata, or `None` when it never

@@ -20,6 +20,7 @@ mod overdue;
 pub mod places;
 pub mod questions;
 pub mod redelivery;
+mod replay;
 pub mod slots;
 
 use std::collections::HashMap;

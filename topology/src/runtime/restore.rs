@@ -349,6 +349,8 @@ impl<L: Logs> Restore<'_, L> {
                 self.shared.metrics.restored_records(self.spec.name, records);
                 return Ok(records);
             }
+            let remaining = parts.iter().map(|part| (part.high - part.next).max(0)).sum();
+            self.shared.status.restoring(self.spec.name, self.task, remaining);
             if now.since(said) > PROGRESS_MS {
                 said = now;
                 let left: i64 = parts.iter().map(|part| (part.high - part.next).max(0)).sum();

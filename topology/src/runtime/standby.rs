@@ -203,15 +203,18 @@ impl<P: Processor> Standby<P> {
                 part.next = part.next.max(next);
             }
         }
-        let mut lag = 0;
+        let (mut lag, mut board) = (0, Vec::with_capacity(self.copies.len()));
         for copy in &self.copies {
             let asked: Vec<_> =
                 copy.parts.iter().map(|p| (p.name.as_str(), copy.task.partition)).collect();
             if let Ok(ends) = self.logs.ends(&asked) {
                 let behind = copy.parts.iter().zip(ends).map(|(p, e)| (e.high - p.next).max(0));
-                lag += behind.sum::<i64>();
+                let behind = behind.sum::<i64>();
+                board.push((copy.task.clone(), behind));
+                lag += behind;
             }
         }
+        self.shared.status.copied(self.spec.name, board);
         self.shared.metrics.standby(self.spec.name, self.copies.len(), lag);
     }
 

@@ -42,6 +42,11 @@ impl Delivery {
                 self.answers.push((call.reply.clone(), Answer::Redelivered(done)));
                 return Ok(());
             }
+            Question::Replay { subscription, nonce, events } => {
+                let done = self.replay(*subscription, nonce, events, step)?;
+                self.answers.push((call.reply.clone(), done));
+                return Ok(());
+            }
             Question::Forget { tenant } => {
                 let letters = self.forget(tenant, step)?;
                 self.answers.push((call.reply.clone(), Answer::Forgotten { letters }));

@@ -63,6 +63,8 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
         let tasks = self.tasks.iter_mut().filter(|task| task.is_running());
         for (task, end) in tasks.zip(ends) {
             lag += (end - task.position).max(0);
+            let of = (task.position, end);
+            self.parts.shared.status.progress(self.parts.spec.name, &task.id, of);
             if let Some(since) = task.progress.stands(task.position, end, now)
                 && now.since(since) > STALL_MS
             {
