@@ -258,8 +258,8 @@ fn replayed(world: &World, b: &Hub, subscribers: &[Subscriber]) -> Result<()> {
     Ok(())
 }
 
-/// While a hub is dead and its tasks are nobody's, lists are partial and say so; then they are whole
-/// again.
+/// While a hub is dead and its tasks are nobody's, lists are partial and say so; then they are
+/// whole again.
 fn killed(world: &World, b: &mut Hub) -> Result<()> {
     b.kill9()?;
     let (_, page) = letters(&world.hub, "")?;

@@ -1,6 +1,6 @@
-//! A tenant's erasure (contract section 8): its subscriptions are deleted, what waits for them ends,
-//! its dead letters go. Copies in the logs of the hub go by themselves, and the answer says when the
-//! last one will be gone.
+//! A tenant's erasure (contract section 8): its subscriptions are deleted, what waits for them
+//! ends, its dead letters go. Copies in the logs of the hub go by themselves, and the answer says
+//! when the last one will be gone.
 //!
 //! What waits ends a little after its subscription, so that an erasure may need another request: it
 //! is repeated until `complete`. Every step may be repeated without harm.

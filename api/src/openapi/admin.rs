@@ -12,6 +12,7 @@ use crate::replay::{RATE_DEFAULT, RATE_MAX};
 /// All of them.
 pub(super) fn schemas() -> Named {
     let mut all = attempts();
+    all.extend(replays());
     all.extend(dead_letters());
     all.extend(holds());
     all.extend(quarantine());
@@ -82,6 +83,10 @@ fn attempts() -> Named {
         })),
         &["ce_id", "verdict", "searched", "partial"],
     );
+    vec![("Attempt", attempt), ("AttemptPage", page), ("Trace", trace)]
+}
+
+fn replays() -> Named {
     let mut replay = closed(
         &json!({
             "from": timestamp("Stored at or after this time."),
@@ -112,14 +117,7 @@ fn attempts() -> Named {
         }),
         &["id", "state", "started_at", "jobs"],
     );
-    vec![
-        ("Replay", replay),
-        ("ReplayCount", counted),
-        ("ReplayProgress", progress),
-        ("Attempt", attempt),
-        ("AttemptPage", page),
-        ("Trace", trace),
-    ]
+    vec![("Replay", replay), ("ReplayCount", counted), ("ReplayProgress", progress)]
 }
 
 fn dead_letters() -> Named {
