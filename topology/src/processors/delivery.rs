@@ -21,20 +21,18 @@ pub mod places;
 pub mod questions;
 pub mod redelivery;
 mod replay;
+pub mod settings;
 pub mod slots;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use streaming_hub_model::attempt::{Attempt, Outcome};
-use streaming_hub_model::dead_letter::{self, EndReason};
+use streaming_hub_model::dead_letter::EndReason;
 use streaming_hub_model::delivery_calls::Answer;
 use streaming_hub_model::event::Event;
-use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::id::{JobId, SubscriptionId, uuid_v7};
 use streaming_hub_model::internal;
-use streaming_hub_model::ports::Entropy;
-use streaming_hub_model::retry::RetrySchedule;
 use streaming_hub_model::subscription::{MAX_IN_FLIGHT_MAX, Ordering, Subscription};
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_state::family::{due, ready};
@@ -42,20 +40,18 @@ use streaming_hub_state::{ExpiryRule, State};
 use uuid::Uuid;
 
 use self::attempt_log::AttemptLog;
-use self::backlog::Bounds;
-use self::claims::{Claims, Lane};
-use self::gates::{GateSettings, Gates, Look};
+use self::claims::Claims;
+use self::gates::{Gates, Look};
 use self::lanes::{Lanes, Turn};
 use self::outcome::Counted;
 use self::overdue::Watch;
 use self::places::StoredJob;
 use self::questions::Call;
-use self::slots::{Slot, Slots};
+pub use self::settings::{DeliverySettings, Retention};
+use self::slots::Slot;
 use crate::calls::Reply;
-use crate::metrics::Metrics;
 use crate::recent::Changes;
 use crate::runtime::processor::{Error, Processor, Record, Step};
-use crate::table::Table;
 use crate::topics::Topic;
 
 /// How long a job waits after the hub itself could not try it, milliseconds (contract section 4).
@@ -63,57 +59,9 @@ const HUB_FAULT_MS: u64 = 30_000;
 /// After how long a task asks again whose tenants come after another task's, milliseconds.
 const ELSEWHERE_MS: u64 = 1;
 
-const MS_PER_DAY: u64 = 24 * 3_600_000;
 /// How often it is looked for what is too old, and at failure spans (contract section 4),
 /// milliseconds.
 const LOOK_MS: u64 = 600_000;
-
-/// What all delivery tasks share.
-pub struct DeliverySettings {
-    /// The subscriptions.
-    pub table: Arc<Table>,
-    /// Attempt slots of the instance.
-    pub slots: Arc<Slots>,
-    /// Jitter and delivery ids.
-    pub entropy: Arc<dyn Entropy>,
-    /// What closes the way to a destination.
-    pub gates: GateSettings,
-    /// How much may wait.
-    pub bounds: Bounds,
-    /// The curve of subscriptions without one of their own.
-    pub retry_schedule: RetrySchedule,
-    /// Partitions of the internal topics.
-    pub partitions: i32,
-    /// Where jobs that may have killed a process are attempted one at a time.
-    pub lane: Arc<Lane>,
-    /// When a subscription that fails is disabled.
-    pub auto_disable: AutoDisable,
-    /// How long and how much is kept.
-    pub retention: Retention,
-    /// Counters.
-    pub metrics: Arc<Metrics>,
-}
-
-/// How long and how much a delivery task keeps of what has ended (contract section 8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
-    /// Dead letters, milliseconds.
-    pub dead_letters_ms: u64,
-    /// Dead letters of one subscription; the oldest go first.
-    pub dead_letters_per_subscription: u64,
-    /// Lines of the attempt log, milliseconds.
-    pub attempts_ms: u64,
-}
-
-impl Default for Retention {
-    fn default() -> Self {
-        Self {
-            dead_letters_ms: 30 * MS_PER_DAY,
-            dead_letters_per_subscription: dead_letter::PER_SUBSCRIPTION,
-            attempts_ms: 7 * MS_PER_DAY,
-        }
-    }
-}
 
 /// An attempt to be made.
 pub struct Order {

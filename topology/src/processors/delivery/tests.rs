@@ -22,12 +22,21 @@ use streaming_hub_model::job::JobFacts;
 use streaming_hub_model::reclaim::{DurableClaim, RECLAIMS_MAX};
 use streaming_hub_model::routing;
 
+use streaming_hub_model::failure_span::AutoDisable;
+use streaming_hub_model::ports::Entropy;
+use streaming_hub_model::retry::RetrySchedule;
+
+use super::backlog::Bounds;
+use super::claims::Lane;
+use super::gates::GateSettings;
+use super::slots::Slots;
 use super::*;
 use crate::destinations::Destinations;
 use crate::holds::Holds;
 use crate::processors::testing::Bench;
 use crate::processors::testing::fixtures::{Counters, FixedEntropy, accepted, event_id, header};
 use crate::processors::testing::logs::Entry;
+use crate::table::Table;
 use crate::table::tests::{id, put, subscription as row, table_at};
 use crate::topology;
 
