@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
@@ -95,9 +96,9 @@ pub(crate) async fn list(
 pub(crate) async fn read(
     State(api): State<Arc<Api>>,
     _: OperatorCaller,
-    path: Option<Path<(String, i32, i64)>>,
+    path: Result<Path<(String, i32, i64)>, PathRejection>,
 ) -> Result<Response, Problem> {
-    let Some(Path((topic, partition, offset))) = path else { return Err(Code::NotFound.into()) };
+    let Ok(Path((topic, partition, offset))) = path else { return Err(Code::NotFound.into()) };
     let place = Place { topic, partition, offset };
     let found = port(&api)?.entry(place).await;
     let entry = found.map_err(|error| Problem::internal(error.to_string()))?;

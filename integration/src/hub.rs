@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::api::Api;
-use crate::config::HubConfig;
+use crate::config::{HubConfig, token_of};
 use crate::http::{self, Ask};
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
@@ -74,6 +74,19 @@ impl Hub {
         let output = command.args(arguments).arg("--config").arg(self.config.write()?).output()?;
         let told = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{arguments:?}: {}\n{told}", output.status);
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Runs the program's consumer of a pull subscription as this tenant: what it printed.
+    ///
+    /// # Errors
+    /// When it fails, with what it said.
+    pub fn pull(&self, tenant: &str, arguments: &[&str]) -> Result<String> {
+        let mut command = program_command()?;
+        command.args(["pull", "--url", &format!("http://{}", self.address())]).args(arguments);
+        let output = command.env("STREAMING_HUB_TOKEN", token_of(Some(tenant))).output()?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "pull {arguments:?}: {}\n{told}", output.status);
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 

@@ -2,12 +2,13 @@
 //! and as they were sent; a cursor never goes back, also when an instance stands still past its
 //! session and wakes up again, or dies.
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use streaming_hub_integration::api::{Api, Wanted};
-use streaming_hub_integration::config::HubConfig;
+use streaming_hub_integration::config::{HubConfig, token_of};
 use streaming_hub_integration::facts::Fact;
 use streaming_hub_integration::generate::Generator;
 use streaming_hub_integration::hub::Hub;
@@ -113,6 +114,11 @@ fn pull_consumers_meet_every_entry_once_and_in_order_on_any_instance() -> Result
         any_instance_answers(&apis, &mut consumers)?;
         what_is_refused(a, &consumers[0])?;
         a_lost_answer(a, &apis, &mut consumers, &mut (&mut generator, &mut sent))?;
+        documented_session(a, &mut (&mut generator, &mut sent))?;
+        command_line(a, &consumers[1], sent.len())?;
+        for consumer in &mut consumers {
+            consumer.follow(&apis[0], sent.len(), VISIBLE)?;
+        }
         long_poll(a, &apis, &mut consumers, &mut (&mut generator, &mut sent))?;
         zombie(a, &b, &mut consumers, &mut (&mut generator, &mut sent))?;
         killed(a, &mut b, &mut consumers, &mut (&mut generator, &mut sent))
@@ -209,6 +215,51 @@ fn a_lost_answer(
     for consumer in consumers {
         consumer.follow(&apis[1], count, VISIBLE)?;
     }
+    Ok(())
+}
+
+/// The session of `docs/pull.md`, command by command as it stands there.
+fn documented_session(a: &mut World, more: &mut More<'_>) -> Result<()> {
+    let page = include_str!("../../docs/pull.md");
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let (hub, mut id) = (format!("http://{}", a.hub.address()), String::new());
+    let mut ran = 0;
+    for block in blocks.filter(|block| block.starts_with("curl")) {
+        let mut command = Command::new("bash");
+        command.args(["-euo", "pipefail", "-c", block]);
+        command.env("HUB", &hub).env("TOKEN", token_of(Some(TENANT))).env("ID", &id);
+        let output = command.output()?;
+        ensure!(output.status.success(), "{block}: {output:?}");
+        let answer: Value = serde_json::from_slice(&output.stdout)?;
+        ensure!(answer.get("code").is_none(), "{block}: {answer}");
+        if id.is_empty() {
+            answer["id"].as_str().context("no id")?.clone_into(&mut id);
+            // So that the read that waits has something to wait for.
+            produce(a, more, 1)?;
+        } else {
+            ensure!(answer["events"].is_array() && answer["cursor"].is_u64(), "{answer}");
+        }
+        ran += 1;
+    }
+    ensure!(ran == 4, "{ran} commands");
+    a.hub.api(TENANT).delete(&id)
+}
+
+/// The program's own consumer: every entry on a line, and from a state file only once.
+fn command_line(a: &World, consumer: &Consumer, count: usize) -> Result<()> {
+    let file = a.hub.config().directory().join("seq").to_string_lossy().into_owned();
+    let all = ["--subscription", &consumer.id, "--once", "--limit", "7"];
+    let again = a.hub.pull(TENANT, &[&all[..], &["--after", "0"]].concat())?;
+    let lines: Vec<Value> =
+        again.lines().map(serde_json::from_str).collect::<Result<_, _>>().context(again.clone())?;
+    ensure!(lines.len() == count, "{} lines of {count}", lines.len());
+    let last = lines.last().context("no line")?["seq"].as_u64().context("no seq")?;
+    std::fs::write(&file, format!("{}\n", lines[lines.len() - 3]["seq"]))?;
+    let rest = a.hub.pull(TENANT, &[&all[..], &["--state", &file]].concat())?;
+    ensure!(rest.lines().count() == 2, "{rest}");
+    ensure!(std::fs::read_to_string(&file)?.trim() == last.to_string());
+    let nothing = a.hub.pull(TENANT, &[&all[..], &["--state", &file]].concat())?;
+    ensure!(nothing.is_empty(), "{nothing}");
     Ok(())
 }
 

@@ -170,3 +170,13 @@ async fn the_body_of_a_stranger_is_not_read() {
     let request = request.body(Body::from("x".repeat(1 << 20))).unwrap();
     harness.raw(request).await.assert_problem(401, "unauthenticated");
 }
+
+#[tokio::test]
+async fn a_path_that_names_nothing_is_not_found_and_never_the_frameworks_own_text() {
+    let harness = Harness::new();
+    for place in ["x/y", "-/0", "0/%F1%BC%BD%AC"] {
+        let path = format!("/admin/dlq/topic/{place}");
+        let answer = harness.call(Method::GET, &path, Some(OPERATOR), None).await;
+        answer.assert_problem(404, "not_found");
+    }
+}
