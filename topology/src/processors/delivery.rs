@@ -221,9 +221,14 @@ impl Delivery {
         subscription: Arc<Subscription>,
         now: UnixMillis,
     ) -> Result<Claim, Error> {
-        let Some(slot) = self.settings.slots.try_take(&job.tenant, job.payload.len()) else {
+        let Some(mut slot) = self.settings.slots.try_take(&job.tenant, job.payload.len()) else {
             return Ok(Claim::NoSlot);
         };
+        if self.claims.is_suspected(job.id) {
+            // Another task's job may have entered since this one was chosen.
+            let Some(lane) = self.settings.lane.enter() else { return Ok(Claim::Nothing) };
+            slot.in_lane(lane);
+        }
         let event = Event::read(&job.headers(), job.payload.clone())?;
         let delivery_id = uuid_v7(now.0, self.settings.entropy.ten());
         let first = job.facts.attempts == 0;
@@ -524,8 +529,14 @@ impl Processor for Delivery {
     fn aborted(&mut self) {
         // Claims stay: their attempts are under way or their outcomes come again.
         for job in self.recorded.drain(..) {
-            if let Some(claimed) = self.claimed.get_mut(&job) {
-                claimed.recorded = false;
+            let Some(claimed) = self.claimed.get_mut(&job) else { continue };
+            claimed.recorded = false;
+            // Ended for want of room, which shows anew when the records come again.
+            if claimed.attempt.is_none() && !self.ending.iter().any(|(one, _)| one.id == job) {
+                let (id, order) = (claimed.stored.facts.subscription, claimed.stored.order);
+                self.claimed.remove(&job);
+                self.lanes.unpass(id, order);
+                self.lanes.queue(id);
             }
         }
         self.gates.unpublished();

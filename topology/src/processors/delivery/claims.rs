@@ -165,6 +165,11 @@ impl Claims {
         }
     }
 
+    /// Whether a job may have killed its process: it is attempted in the lane alone.
+    pub(super) fn is_suspected(&self, job: JobId) -> bool {
+        self.suspects.contains_key(&job)
+    }
+
     /// Whether a suspect of this subscription waits: in strict order nothing passes it.
     pub(super) fn holds_up(&self, id: SubscriptionId) -> bool {
         let mut own = self.suspects.values().filter(|one| one.stored.facts.subscription == id);
@@ -183,10 +188,9 @@ impl Claims {
     }
 
     /// Takes an attempt that needs a durable claim first, or gives it back to be made at once.
-    fn hold(&mut self, mut order: Box<Order>, job: &StoredJob) -> Option<Box<Order>> {
+    fn hold(&mut self, order: Box<Order>, job: &StoredJob) -> Option<Box<Order>> {
         let before = self.known.get(&job.id).copied();
-        let claim = if self.suspects.contains_key(&job.id) {
-            order.slot.in_lane(self.lane.enter());
+        let claim = if order.slot.is_in_lane() {
             DurableClaim::in_lane(before)
         } else if self.is_restored(job) || self.holds_before(job) {
             DurableClaim::outside(before)

@@ -175,8 +175,8 @@ pub struct Slot {
 
 impl Slot {
     /// The attempt is made in the lane, and leaves it when the slot is freed.
-    pub(super) fn in_lane(&mut self, lane: Option<InLane>) {
-        self.lane = lane;
+    pub(super) fn in_lane(&mut self, lane: InLane) {
+        self.lane = Some(lane);
     }
 
     /// Whether the attempt is made in the lane.
