@@ -36,6 +36,7 @@ pub mod schema_version;
 pub mod secret;
 pub mod signing;
 pub mod sink;
+pub mod sink_config;
 pub mod stored;
 pub mod subscription;
 pub mod tenant;
