@@ -183,6 +183,7 @@ fn delivery(config: &Config, parts: &Parts) -> anyhow::Result<(Running, Mailbox<
         bounds: settings::bounds(config),
         retry_schedule: config.delivery.retry_schedule_ms.clone(),
         partitions: config.topics.partitions,
+        lane: Arc::default(),
         auto_disable: settings::auto_disable(config),
         retention: settings::retention(config),
         metrics: Arc::clone(&parts.shared.metrics),

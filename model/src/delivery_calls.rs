@@ -387,7 +387,7 @@ pub enum Refused {
 pub struct DeliveryStats {
     /// Jobs that wait for an attempt, those with one under way included.
     pub backlog: u64,
-    /// Whether there are more than `backlog` says: counting ends at a bound.
+    /// Whether there are more than `backlog` says.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub or_more: bool,
     /// When the oldest of those next in line was matched.

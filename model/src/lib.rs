@@ -27,6 +27,7 @@ pub mod peer;
 pub mod ports;
 pub mod pull;
 pub mod reason;
+pub mod reclaim;
 pub mod registry;
 pub mod retry;
 pub mod rfc3339;

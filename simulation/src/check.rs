@@ -2,6 +2,7 @@
 //! one after another and answers at once what one broke; the functions of `ended` judge a history
 //! after which everything has settled.
 
+pub mod claims;
 pub mod ended;
 pub mod ledger;
 pub mod pull;

@@ -54,11 +54,15 @@ pub enum Defect {
     CursorUnfenced,
     /// Reads of a pull subscription are answered before their transaction commits.
     AnsweredEarly,
+    /// A claim made in the lane does not count.
+    ReclaimNotCounted,
+    /// Claims are not written down.
+    ClaimUnwritten,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::ApplyBeforeCommit,
         Self::CommitAssumed,
         Self::UnknownTakenForAborted,
@@ -83,6 +87,8 @@ impl Defect {
         Self::WrongTenant,
         Self::CursorUnfenced,
         Self::AnsweredEarly,
+        Self::ReclaimNotCounted,
+        Self::ClaimUnwritten,
     ];
 
     /// What the cluster does under it.

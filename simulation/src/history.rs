@@ -11,6 +11,7 @@ use streaming_hub_model::internal::{self, Accepted};
 use streaming_hub_model::job::JobFacts;
 use streaming_hub_model::pull::retention::Cursor;
 use streaming_hub_model::pull::{self, Ask};
+use streaming_hub_model::reclaim::DurableClaim;
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_topology::topics::Topic;
 use uuid::Uuid;
@@ -210,6 +211,8 @@ pub struct Call {
     pub tenant: String,
     /// The process and the incarnation that made it.
     pub caller: (u64, u64),
+    /// Whether it is made in the lane (design 21).
+    pub in_lane: bool,
     /// How many attempts of one subscription one caller may have under way.
     pub at_most: usize,
 }
@@ -227,6 +230,8 @@ pub enum Line {
     Attempted(Attempted),
     /// Of the subscriptions.
     Row(Row),
+    /// Of the durable claims; `None` ends one.
+    Claimed(JobId, Option<DurableClaim>),
     /// Of the replies.
     Reply(Reply),
     /// Of the pull log.
@@ -265,6 +270,8 @@ pub struct History {
     pub attempts: Vec<Attempted>,
     /// The subscriptions.
     pub rows: Vec<Row>,
+    /// Durable claims and their ends.
+    pub claims: Vec<(JobId, Option<DurableClaim>)>,
     /// The replies.
     pub replies: Vec<Reply>,
     /// The pull log.
@@ -297,6 +304,7 @@ impl History {
             Line::Job(job) => self.jobs.push(job),
             Line::Attempted(attempted) => self.attempts.push(attempted),
             Line::Row(row) => self.rows.push(row),
+            Line::Claimed(job, claim) => self.claims.push((job, claim)),
             Line::Reply(reply) => self.replies.push(reply),
             Line::Entry(entry) => self.entries.push(entry),
             Line::Cursor(cursor) => self.cursors.push(cursor),
@@ -326,6 +334,7 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         Topic::Retry(tier) => job(at, Place::Tier(tier), parts),
         Topic::DeadLetters => job(at, Place::DeadLetter, parts),
         Topic::Attempts => attempted(parts),
+        Topic::Claims => claimed(parts),
         Topic::Subscriptions => row(at, parts),
         Topic::SubscriptionReplies => serde_json::from_slice(parts.value?).ok().map(Line::Reply),
         Topic::Pull => entry(at, parts),
@@ -417,6 +426,12 @@ fn attempted(parts: &Parts<'_>) -> Option<Line> {
         number: line.attempt,
         delivered: line.outcome == "delivered",
     }))
+}
+
+fn claimed(parts: &Parts<'_>) -> Option<Line> {
+    let job = JobId::parse(std::str::from_utf8(parts.key?).ok()?).ok()?;
+    let claim = parts.value.and_then(|value| serde_json::from_slice(value).ok());
+    Some(Line::Claimed(job, claim))
 }
 
 fn row(at: At, parts: &Parts<'_>) -> Option<Line> {

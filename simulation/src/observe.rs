@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use streaming_hub_model::headers::{HeaderRef, Headers};
 use streaming_hub_model::id::EventId;
+use streaming_hub_model::reclaim::DurableClaim;
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_model::{internal, routing};
 use streaming_hub_state::{ExpiryRule, State};
@@ -116,6 +117,13 @@ impl Outputs for Tap<'_> {
             _ if is_retry && self.eye.has(Defect::ForgottenAttempt) => {
                 self.emit_with(&output, &[(internal::ATTEMPTS, "0".to_owned())]);
             }
+            Topic::Claims if self.eye.has(Defect::ClaimUnwritten) => {}
+            Topic::Claims if self.eye.has(Defect::ReclaimNotCounted) => {
+                let claim = output.value.and_then(|value| serde_json::from_slice(value).ok());
+                let claim = claim.map(|claim| DurableClaim { reclaims: 0, ..claim });
+                let value = claim.and_then(|claim| serde_json::to_vec(&claim).ok());
+                self.outputs.emit(Output { value: value.as_deref(), ..output });
+            }
             _ => self.outputs.emit(output),
         }
     }
@@ -224,6 +232,14 @@ impl<P: Processor> Processor for Observed<P> {
         self.messages = 0;
         self.delayed.clear();
         self.inner.aborted();
+    }
+
+    fn has_to_hand_back(&self) -> bool {
+        self.inner.has_to_hand_back()
+    }
+
+    fn hand_back(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        self.watch(step, P::hand_back)
     }
 
     fn under_way(&self) -> usize {

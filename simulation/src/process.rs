@@ -327,6 +327,7 @@ impl<'a> Maker<'_, 'a> {
             },
             bounds: self.settings.bounds,
             partitions: self.settings.topics.partitions,
+            lane: Arc::default(),
             // Spans of days would trip over the leaps of this clock.
             auto_disable: AutoDisable { enabled: false, ..AutoDisable::default() },
             retention: Retention::default(),

@@ -271,6 +271,7 @@ impl<'a> World<'a> {
                 owner: subscription.tenant.as_str().to_owned(),
                 tenant: event.tenant.as_str().to_owned(),
                 caller: (process.life.number, address.incarnation),
+                in_lane: order.slot.is_in_lane(),
                 at_most: usize::from(subscription.max_in_flight),
             };
             self.seam.trace.say(|| format!("  {} attempts {}", process.life.instance, call.job));
@@ -364,6 +365,7 @@ fn told(line: &history::Line) -> String {
         history::Line::Cursor(cursor) => {
             format!("cursor of {} at {:?}", cursor.subscription, cursor.cursor)
         }
+        history::Line::Claimed(job, claim) => format!("claim of {job}: {claim:?}"),
         history::Line::Reply(reply) => format!("reply {:?}", reply.verdict),
     }
 }

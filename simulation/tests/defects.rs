@@ -17,7 +17,7 @@ const STEPS: u64 = 1_500;
 const THREADS: usize = 2;
 
 /// Defect, the kind of fault that shows it best, and the seed that notices it, tried first.
-const KNOWN: [(Defect, &[Fault], u64); 24] = [
+const KNOWN: [(Defect, &[Fault], u64); 26] = [
     (Defect::ApplyBeforeCommit, &[Fault::CommitFails], 6),
     (Defect::CommitAssumed, &[Fault::CommitFails], 5),
     (Defect::UnknownTakenForAborted, &[Fault::UnknownCommitted], 1),
@@ -42,6 +42,8 @@ const KNOWN: [(Defect, &[Fault], u64); 24] = [
     (Defect::WrongTenant, &[], 1),
     (Defect::CursorUnfenced, &[Fault::PutOut, Fault::Stall], 2),
     (Defect::AnsweredEarly, &[Fault::CommitFails], 8),
+    (Defect::ReclaimNotCounted, &[Fault::Kill], 1),
+    (Defect::ClaimUnwritten, &[Fault::Kill], 1),
 ];
 
 fn run(seed: u64, faults: &[Fault]) -> Run {

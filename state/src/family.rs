@@ -8,6 +8,7 @@
 
 pub mod attempt_line;
 pub mod backlog;
+pub mod claim;
 pub mod dead_letter;
 pub mod dedup;
 pub mod due;
@@ -54,6 +55,8 @@ pub enum Family {
     DeadLetterCount = 9,
     /// [`attempt_line`]: the last attempts of each subscription.
     AttemptLine = 10,
+    /// [`claim`]: durable claims of restored jobs.
+    Claim = 11,
     /// [`backlog`]: how much waits for each subscription.
     Backlog = 12,
     /// [`failure_span`]: since when a subscription's attempts fail.
@@ -100,6 +103,7 @@ mod tests {
             (Family::DeadLetterListed, 8),
             (Family::DeadLetterCount, 9),
             (Family::AttemptLine, 10),
+            (Family::Claim, 11),
             (Family::Backlog, 12),
             (Family::FailureSpan, 13),
             (Family::PullEntry, 20),

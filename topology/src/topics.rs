@@ -22,6 +22,8 @@ pub enum Topic {
     Attempts,
     /// Jobs that ended without delivery.
     DeadLetters,
+    /// Claims of restored jobs, before they are attempted.
+    Claims,
     /// Since when subscriptions' attempts fail.
     Failures,
     /// What is wished of the registry.
@@ -139,6 +141,7 @@ impl Topic {
             Self::Deliveries,
             Self::Attempts,
             Self::DeadLetters,
+            Self::Claims,
             Self::Failures,
             Self::SubscriptionChanges,
             Self::SubscriptionReplies,
@@ -172,6 +175,7 @@ impl Topic {
             Self::Instances => 10,
             Self::Salts => 11,
             Self::Retry(tier) => 11 + usize::from(tier),
+            Self::Claims => 23,
             Self::Failures => 24,
             Self::Destinations => 25,
             Self::Holds => 26,
@@ -197,6 +201,7 @@ impl Topic {
             | Self::Retry(_)
             | Self::Attempts
             | Self::DeadLetters
+            | Self::Claims
             | Self::Failures
             | Self::Cursors
             | Self::Idempotency => Kind::Own,
@@ -242,6 +247,7 @@ impl Topic {
             Self::IngestRepartition | Self::SubscriptionChanges => Cleanup::Keep,
             Self::Deliveries
             | Self::Retry(_)
+            | Self::Claims
             | Self::Failures
             | Self::Subscriptions
             | Self::Instances
@@ -299,6 +305,7 @@ impl fmt::Display for Topic {
             Self::Retry(tier) => return write!(f, "retry-{tier:02}"),
             Self::Attempts => "attempts",
             Self::DeadLetters => "dead-letters",
+            Self::Claims => "claims",
             Self::Failures => "failures",
             Self::SubscriptionChanges => "subscription-changes",
             Self::SubscriptionReplies => "subscription-replies",

@@ -38,7 +38,7 @@ pub fn delivery() -> SubTopology {
     let tiers = (1..=RETRY_TIERS).map(Topic::Retry);
     let mut restores = vec![Topic::Deliveries];
     restores.extend(tiers);
-    restores.extend([Topic::Attempts, Topic::DeadLetters, Topic::Failures]);
+    restores.extend([Topic::Attempts, Topic::DeadLetters, Topic::Claims, Topic::Failures]);
     let mut writes = restores.clone();
     writes.extend([Topic::SubscriptionChanges, Topic::Instances]);
     SubTopology {

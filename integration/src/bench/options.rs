@@ -94,7 +94,7 @@ impl Options {
         environment: impl Fn(&str) -> Option<String>,
         flags: impl IntoIterator<Item = String>,
     ) -> Result<Self> {
-        const NAMES: [&str; 12] = [
+        const NAMES: [&str; 14] = [
             "parts",
             "delivery",
             "jobs",

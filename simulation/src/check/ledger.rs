@@ -9,6 +9,7 @@ use streaming_hub_model::retry::RetrySchedule;
 use streaming_hub_model::routing;
 use uuid::Uuid;
 
+use super::claims::Claims;
 use super::{Invariant, Violation, broken};
 use crate::history::{Attempted, Call, EventKey, JobRecord, Line, Place, Put, Row, Taken};
 
@@ -53,6 +54,7 @@ pub struct Rules {
 pub struct Ledger {
     rules: Rules,
     jobs: HashMap<JobId, Job>,
+    claims: Claims,
     /// Arrival and match of each event, Unix milliseconds.
     arrivals: HashMap<EventKey, (i64, i64)>,
     /// Of each subscription, the order of its last first attempt.
@@ -77,6 +79,7 @@ impl Ledger {
         Self {
             rules,
             jobs: HashMap::new(),
+            claims: Claims::default(),
             arrivals: HashMap::new(),
             called: HashMap::new(),
             under_way: HashMap::new(),
@@ -113,6 +116,13 @@ impl Ledger {
                 Line::Job(record) => {
                     touched.insert(record.job);
                     self.take_job(record)?;
+                }
+                Line::Claimed(job, claim) => {
+                    self.claims.take(*job, *claim)?;
+                    if claim.is_some_and(|claim| claim.open) {
+                        // Its process may die before the attempt; then it counts as made.
+                        self.first_called(*job)?;
+                    }
                 }
                 Line::Verdict(_) | Line::Reply(_) | Line::Entry(_) | Line::Cursor(_) => {}
             }
@@ -317,6 +327,28 @@ impl Ledger {
         }
     }
 
+    /// A job's first attempt is made, or claimed: none of an earlier job comes after it.
+    fn first_called(&mut self, id: JobId) -> Result<(), Violation> {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return broken(Invariant::I7, format!("job {id} is attempted but was never committed"));
+        };
+        let is_repeated = self.repeated.contains(&job.event);
+        if std::mem::replace(&mut job.called, true) || is_repeated {
+            return Ok(());
+        }
+        let subscription = job.subscription;
+        let last = self.called.entry(subscription).or_insert(-1);
+        if job.order < *last {
+            let what = format!(
+                "job {id} of {subscription}, at {}, is first attempted after that at {last}",
+                job.order
+            );
+            return broken(Invariant::I9, what);
+        }
+        *last = job.order;
+        Ok(())
+    }
+
     /// Takes the start of a call.
     ///
     /// # Errors
@@ -327,20 +359,9 @@ impl Ledger {
             let what = format!("job {id}: event of {} to {}'s", call.tenant, call.owner);
             return broken(Invariant::I8, what);
         }
-        let Some(job) = self.jobs.get_mut(id) else {
-            return broken(Invariant::I7, format!("job {id} is attempted but was never committed"));
-        };
-        let is_repeated = self.repeated.contains(&job.event);
-        if !std::mem::replace(&mut job.called, true) && !is_repeated {
-            let last = self.called.entry(*subscription).or_insert(-1);
-            if job.order < *last {
-                let what = format!(
-                    "job {id} of {subscription}, at {}, is first attempted after that at {last}",
-                    job.order
-                );
-                return broken(Invariant::I9, what);
-            }
-            *last = job.order;
+        self.first_called(*id)?;
+        if call.in_lane {
+            self.claims.in_lane(*id)?;
         }
         let key = (call.caller, *subscription);
         let under_way = self.under_way.entry(key).or_default();

@@ -82,6 +82,7 @@ fn call(n: u8) -> Call {
         owner: "acme".to_owned(),
         tenant: "acme".to_owned(),
         caller: (1, 1),
+        in_lane: false,
         at_most: 2,
     }
 }

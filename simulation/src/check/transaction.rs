@@ -16,9 +16,11 @@ fn source_of((topic, partition, is_tombstone): Written) -> Option<(Topic, i32)> 
         Topic::Inbox | Topic::Dedup => Topic::IngestRepartition,
         // Match puts, the owning task ends.
         Topic::Deliveries if is_tombstone => Topic::Deliveries,
-        Topic::Retry(_) | Topic::Attempts | Topic::DeadLetters | Topic::Failures => {
-            Topic::Deliveries
-        }
+        Topic::Retry(_)
+        | Topic::Attempts
+        | Topic::DeadLetters
+        | Topic::Claims
+        | Topic::Failures => Topic::Deliveries,
         // Match puts entries, the owning task ends them.
         Topic::Pull if is_tombstone => Topic::Pull,
         Topic::Cursors => Topic::Pull,

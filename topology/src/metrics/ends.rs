@@ -8,6 +8,7 @@ use super::{Maker, Metrics};
 pub(super) struct Ends {
     dead_letters_gone: IntCounterVec,
     auto_disabled: IntCounterVec,
+    claims: IntCounterVec,
 }
 
 impl Ends {
@@ -23,6 +24,11 @@ impl Ends {
                 "Subscriptions that delivery asked to disable",
                 "reason",
             )?,
+            claims: m.counters(
+                "durable_claims_total",
+                "Claims of restored jobs that were written down, and those made in the lane",
+                "kind",
+            )?,
         })
     }
 }
@@ -30,6 +36,10 @@ impl Ends {
 impl Metrics {
     pub(crate) fn dead_letter_gone(&self, cause: &str) {
         self.ends.dead_letters_gone.with_label_values(&[cause]).inc();
+    }
+
+    pub(crate) fn claimed(&self, kind: &str) {
+        self.ends.claims.with_label_values(&[kind]).inc();
     }
 
     pub(crate) fn auto_disabled(&self, reason: &str) {

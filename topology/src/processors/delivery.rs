@@ -9,6 +9,7 @@
 
 pub mod attempt_log;
 pub mod backlog;
+pub mod claims;
 pub mod dead_letters;
 pub mod ends;
 pub mod failures;
@@ -20,20 +21,18 @@ pub mod places;
 pub mod questions;
 pub mod redelivery;
 mod replay;
+pub mod settings;
 pub mod slots;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use streaming_hub_model::attempt::{Attempt, Outcome};
-use streaming_hub_model::dead_letter::{self, EndReason};
+use streaming_hub_model::dead_letter::EndReason;
 use streaming_hub_model::delivery_calls::Answer;
 use streaming_hub_model::event::Event;
-use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::id::{JobId, SubscriptionId, uuid_v7};
 use streaming_hub_model::internal;
-use streaming_hub_model::ports::Entropy;
-use streaming_hub_model::retry::RetrySchedule;
 use streaming_hub_model::subscription::{MAX_IN_FLIGHT_MAX, Ordering, Subscription};
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_state::family::{due, ready};
@@ -41,19 +40,18 @@ use streaming_hub_state::{ExpiryRule, State};
 use uuid::Uuid;
 
 use self::attempt_log::AttemptLog;
-use self::backlog::Bounds;
-use self::gates::{GateSettings, Gates, Look};
+use self::claims::Claims;
+use self::gates::{Gates, Look};
 use self::lanes::{Lanes, Turn};
 use self::outcome::Counted;
 use self::overdue::Watch;
 use self::places::StoredJob;
 use self::questions::Call;
-use self::slots::{Slot, Slots};
+pub use self::settings::{DeliverySettings, Retention};
+use self::slots::Slot;
 use crate::calls::Reply;
-use crate::metrics::Metrics;
 use crate::recent::Changes;
 use crate::runtime::processor::{Error, Processor, Record, Step};
-use crate::table::Table;
 use crate::topics::Topic;
 
 /// How long a job waits after the hub itself could not try it, milliseconds (contract section 4).
@@ -61,55 +59,9 @@ const HUB_FAULT_MS: u64 = 30_000;
 /// After how long a task asks again whose tenants come after another task's, milliseconds.
 const ELSEWHERE_MS: u64 = 1;
 
-const MS_PER_DAY: u64 = 24 * 3_600_000;
 /// How often it is looked for what is too old, and at failure spans (contract section 4),
 /// milliseconds.
 const LOOK_MS: u64 = 600_000;
-
-/// What all delivery tasks share.
-pub struct DeliverySettings {
-    /// The subscriptions.
-    pub table: Arc<Table>,
-    /// Attempt slots of the instance.
-    pub slots: Arc<Slots>,
-    /// Jitter and delivery ids.
-    pub entropy: Arc<dyn Entropy>,
-    /// What closes the way to a destination.
-    pub gates: GateSettings,
-    /// How much may wait.
-    pub bounds: Bounds,
-    /// The curve of subscriptions without one of their own.
-    pub retry_schedule: RetrySchedule,
-    /// Partitions of the internal topics.
-    pub partitions: i32,
-    /// When a subscription that fails is disabled.
-    pub auto_disable: AutoDisable,
-    /// How long and how much is kept.
-    pub retention: Retention,
-    /// Counters.
-    pub metrics: Arc<Metrics>,
-}
-
-/// How long and how much a delivery task keeps of what has ended (contract section 8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
-    /// Dead letters, milliseconds.
-    pub dead_letters_ms: u64,
-    /// Dead letters of one subscription; the oldest go first.
-    pub dead_letters_per_subscription: u64,
-    /// Lines of the attempt log, milliseconds.
-    pub attempts_ms: u64,
-}
-
-impl Default for Retention {
-    fn default() -> Self {
-        Self {
-            dead_letters_ms: 30 * MS_PER_DAY,
-            dead_letters_per_subscription: dead_letter::PER_SUBSCRIPTION,
-            attempts_ms: 7 * MS_PER_DAY,
-        }
-    }
-}
 
 /// An attempt to be made.
 pub struct Order {
@@ -176,6 +128,7 @@ pub struct Delivery {
     ending: Vec<(StoredJob, EndReason)>,
     /// The source's position that the open transaction commits.
     position: u64,
+    claims: Claims,
     attempt_log: AttemptLog,
     /// Answers of the open transaction.
     answers: Vec<(Reply<Answer>, Answer)>,
@@ -207,6 +160,7 @@ impl Delivery {
     #[must_use]
     pub fn new(settings: Arc<DeliverySettings>, partition: i32) -> Self {
         Self {
+            claims: Claims::new(Arc::clone(&settings.lane)),
             lanes: Lanes::new(Arc::clone(&settings.slots)),
             gates: Gates::new(Arc::clone(&settings), partition),
             watch: Watch::new(Arc::clone(&settings), partition),
@@ -240,17 +194,20 @@ impl Delivery {
         }
         let strict = subscription.as_ref().is_some_and(|s| s.ordering == Ordering::Strict);
         let Some(job) = self.next_job(id, strict, state)? else { return Ok(Claim::Nothing) };
-        if job.facts.due > now {
+        let subscription = subscription.filter(|subscription| subscription.enabled);
+        // Whoever takes no attempts has nothing to wait for: its jobs end before they are due.
+        if subscription.is_some() && job.facts.due > now {
             return Ok(Claim::Later(job.facts.due));
         }
         if self.settings.bounds.is_expired(&job, now) {
             return Ok(self.end(job, EndReason::Expired, now));
         }
-        match subscription.filter(|subscription| subscription.enabled) {
+        match subscription {
             None => Ok(self.end_or_wait(job, now)),
             Some(subscription) if self.is_used_up(&job, &subscription) => {
                 Ok(self.end(job, EndReason::Exhausted, now))
             }
+            Some(_) if self.claims.is_poison(job.id) => Ok(self.end(job, EndReason::Poison, now)),
             Some(subscription) => match self.gates.look(&subscription, now) {
                 Look::Shut => Ok(Claim::Shed(self.settings.bounds.expires(&job))),
                 Look::Open => self.order(job, subscription, now),
@@ -264,9 +221,14 @@ impl Delivery {
         subscription: Arc<Subscription>,
         now: UnixMillis,
     ) -> Result<Claim, Error> {
-        let Some(slot) = self.settings.slots.try_take(&job.tenant, job.payload.len()) else {
+        let Some(mut slot) = self.settings.slots.try_take(&job.tenant, job.payload.len()) else {
             return Ok(Claim::NoSlot);
         };
+        if self.claims.is_suspected(job.id) {
+            // Another task's job may have entered since this one was chosen.
+            let Some(lane) = self.settings.lane.enter() else { return Ok(Claim::Nothing) };
+            slot.in_lane(lane);
+        }
         let event = Event::read(&job.headers(), job.payload.clone())?;
         let delivery_id = uuid_v7(now.0, self.settings.entropy.ten());
         let first = job.facts.attempts == 0;
@@ -307,7 +269,10 @@ impl Delivery {
         strict: bool,
         state: &State,
     ) -> Result<Option<StoredJob>, Error> {
-        let unclaimed = |job: &JobId| !self.claimed.contains_key(job);
+        let unclaimed = |job: &JobId| !self.claimed.contains_key(job) && self.claims.admits(*job);
+        if strict && self.claims.holds_up(id) {
+            return Ok(None);
+        }
         if strict && let Some(failed) = places::first_due(state, id, |_| true)? {
             return Ok(Some(failed).filter(|failed| unclaimed(&failed.id)));
         }
@@ -359,8 +324,11 @@ impl Delivery {
         }
         match self.gates.changed_subscriptions() {
             Changes::None => {}
-            Changes::Some(ids) => ids.into_iter().for_each(|id| self.lanes.unpark(id)),
-            Changes::Any => self.lanes.unpark_all(),
+            Changes::Some(ids) => ids.into_iter().for_each(|id| self.changed(id)),
+            Changes::Any => {
+                self.lanes.unpark_all();
+                self.lanes.queue_timed();
+            }
         }
         self.gates.hear(now);
         self.lanes.wake(now);
@@ -398,6 +366,10 @@ impl Processor for Delivery {
             return Ok(());
         }
         let Some(job) = job_id(record) else { return Ok(()) };
+        if topic == Topic::Claims {
+            claims::restore(job, record, state);
+            return Ok(());
+        }
         if topic == Topic::DeadLetters {
             return dead_letters::restore(job, record, state);
         }
@@ -412,6 +384,7 @@ impl Processor for Delivery {
     }
 
     fn restored(&mut self, state: &State) -> Result<(), Error> {
+        self.claims.restored(state)?;
         for next in [ready::next_subscription, due::next_subscription] {
             let mut after = None;
             while let Some(found) = next(state, after.as_ref())? {
@@ -427,6 +400,7 @@ impl Processor for Delivery {
     }
 
     fn record(&mut self, record: &Record<'_>, step: &mut Step<'_>) -> Result<(), Error> {
+        self.claims.reads(offset(record));
         let Some(job) = job_id(record) else {
             self.tally.push(Counted::Unreadable);
             return Ok(());
@@ -456,16 +430,17 @@ impl Processor for Delivery {
     }
 
     fn wants_step(&self) -> bool {
-        self.has_to_end() || self.looks
+        self.has_to_end() || self.looks || self.claims.has_changes()
     }
 
-    /// Ends the jobs that are not attempted any more, and what is too old.
+    /// Writes claims; ends the jobs that are not attempted any more, and what is too old.
     fn step(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
         if self.looks {
             self.looks = !self.age_letters(step)?;
             self.look_at_spans(step)?;
             self.looked = true;
         }
+        self.claims.write_all(step);
         self.end_all(step)
     }
 
@@ -487,6 +462,8 @@ impl Processor for Delivery {
             self.looks = true;
             self.attempt_log.keep_from(now, self.settings.retention.attempts_ms);
         }
+        actions.extend(self.claims.granted(now));
+        self.look_at_suspects(now);
         let mut again = None;
         loop {
             let id = match self.lanes.next_turn() {
@@ -499,7 +476,7 @@ impl Processor for Delivery {
             };
             match self.claim(id, now, state)? {
                 Claim::Made(order) => {
-                    actions.push(*order);
+                    actions.extend(self.hold(order));
                     self.lanes.queue(id);
                 }
                 Claim::Ending => self.lanes.queue(id),
@@ -514,7 +491,8 @@ impl Processor for Delivery {
             }
         }
         // What ends makes room for more to end.
-        let again = if self.ending.is_empty() { again } else { Some(now) };
+        let waits = !self.ending.is_empty() || self.claims.has_changes();
+        let again = if waits { Some(now) } else { again };
         self.watch(now, state)?;
         let next = [again, self.lanes.next_wake(), self.gates.next_opening()];
         Ok(next.into_iter().flatten().min())
@@ -536,6 +514,7 @@ impl Processor for Delivery {
         }
         self.settled.retain(|_, offset| *offset >= self.position);
         self.ending.retain(|(job, _)| self.claimed.contains_key(&job.id));
+        self.claims.committed(&self.settings.metrics);
         self.looked = false;
         for (reply, answer) in self.answers.drain(..) {
             reply.send(answer);
@@ -550,20 +529,38 @@ impl Processor for Delivery {
     fn aborted(&mut self) {
         // Claims stay: their attempts are under way or their outcomes come again.
         for job in self.recorded.drain(..) {
-            if let Some(claimed) = self.claimed.get_mut(&job) {
-                claimed.recorded = false;
+            let Some(claimed) = self.claimed.get_mut(&job) else { continue };
+            claimed.recorded = false;
+            // Ended for want of room, which shows anew when the records come again.
+            if claimed.attempt.is_none() && !self.ending.iter().any(|(one, _)| one.id == job) {
+                let (id, order) = (claimed.stored.facts.subscription, claimed.stored.order);
+                self.claimed.remove(&job);
+                self.lanes.unpass(id, order);
+                self.lanes.queue(id);
             }
         }
         self.gates.unpublished();
         // Questions come again.
         self.answers.clear();
+        self.claims.aborted();
         self.attempt_log.aborted();
         self.looks |= std::mem::take(&mut self.looked);
         self.tally.clear();
     }
 
+    fn has_to_hand_back(&self) -> bool {
+        self.claims.has_own()
+    }
+
+    fn hand_back(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        self.claims.hand_back(step);
+        Ok(())
+    }
+
     fn under_way(&self) -> usize {
-        self.claimed.values().filter(|claimed| !claimed.returned).count()
+        let claimed = self.claimed.values().filter(|claimed| !claimed.returned).count();
+        // What waits for its claim has not begun.
+        claimed.saturating_sub(self.claims.held())
     }
 }
 

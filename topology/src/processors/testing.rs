@@ -218,6 +218,12 @@ impl<P: Processor> Bench<P> {
         }
     }
 
+    /// The task is handed back in order, with what the next owner must know.
+    pub(crate) fn hand_back(&mut self) {
+        self.step(P::hand_back).unwrap();
+        self.commit();
+    }
+
     /// Commits, looks where the task's own topics end, and makes all of it survive a restart.
     pub(crate) fn flush(&mut self) {
         self.commit();

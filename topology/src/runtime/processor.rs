@@ -194,6 +194,20 @@ pub trait Processor: Send + 'static {
     /// position, messages come again.
     fn aborted(&mut self);
 
+    /// Whether the next owner must be told something when the task is handed over in order.
+    fn has_to_hand_back(&self) -> bool {
+        false
+    }
+
+    /// Writes that, in the last transaction before the task is let go.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    fn hand_back(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        let _ = step;
+        Ok(())
+    }
+
     /// How many of its actions are under way; a clean stop waits for them (bounded).
     fn under_way(&self) -> usize {
         0

@@ -235,8 +235,9 @@ impl<'a, P: Processor, C: Clients> Session<'a, P, C> {
             self.clients.poll(&mut |_, _| Ok(()))?;
             self.follow_group()?;
         }
-        self.commit_with_ends()?;
         let all: Vec<_> = self.tasks.iter().map(|task| task.id.clone()).collect();
+        self.hand_back(&all)?;
+        self.commit_with_ends()?;
         self.close_tasks(&all);
         self.clients.leave();
         Ok(())

@@ -60,7 +60,9 @@ impl Delivery {
             self.recorded.push(oldest.id);
             let end = End { reason: EndReason::BacklogFull, failure: None };
             end_job(&oldest, oldest.facts, &end, step)?;
+            self.claims.end(oldest.id, step);
             self.tally.push(Counted::Dead(EndReason::BacklogFull));
+            self.bound_letters(id, step)?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! time, and end in a step of their own.
 
 use streaming_hub_model::dead_letter::EndReason;
+use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::routing;
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::time::UnixMillis;
@@ -36,6 +37,15 @@ impl Delivery {
             return Claim::Later(now.plus(TABLE_WAIT_MS));
         }
         self.end(job, reason, now)
+    }
+
+    /// A subscription changed: one that takes no attempts any more has its jobs ended now, those
+    /// that wait for a retry included.
+    pub(super) fn changed(&mut self, id: SubscriptionId) {
+        self.lanes.unpark(id);
+        if self.settings.table.get(id).is_none_or(|row| !row.enabled) {
+            self.lanes.queue(id);
+        }
     }
 
     /// Chooses a job to end, if there is room for one more.
@@ -72,6 +82,7 @@ impl Delivery {
             end_job(job, job.facts, &end, step)?;
             self.tally.push(Counted::Dead(*reason));
             self.recorded.push(job.id);
+            self.claims.end(job.id, step);
             ended.push(job.facts.subscription);
         }
         ended.into_iter().try_for_each(|subscription| self.bound_letters(subscription, step))

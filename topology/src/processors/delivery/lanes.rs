@@ -252,6 +252,12 @@ impl Lanes {
         }
     }
 
+    /// Everything that waits for a moment is looked at again.
+    pub fn queue_timed(&mut self) {
+        let timed: Vec<_> = self.timers.iter().map(|(_, id)| *id).collect();
+        timed.into_iter().for_each(|id| self.queue(id));
+    }
+
     /// Its gate may have opened: it is looked at again.
     pub fn unpark(&mut self, id: SubscriptionId) {
         if let Some(lane) = self.lanes.get_mut(&id)

@@ -69,6 +69,10 @@ impl Delivery {
                 self.not_attempted(&job, step.now);
                 return Ok(());
             }
+            AttemptResult::Failed { class: ErrorClass::Panic, .. } => {
+                self.panicked(&job, step.now);
+                return Ok(());
+            }
             AttemptResult::Delivered => None,
             AttemptResult::Failed { class, detail } => Some((*class, detail.as_str())),
         };
@@ -76,6 +80,7 @@ impl Delivery {
             claimed.recorded = true;
         }
         self.recorded.push(job.id);
+        self.claims.end(job.id, step);
         self.log_attempt(&job, returned, failure, step)?;
         match failure {
             None => {
@@ -109,6 +114,7 @@ impl Delivery {
     /// The hub's own fault uses no step: the job stays where it is and is tried again later.
     fn not_attempted(&mut self, job: &StoredJob, now: UnixMillis) {
         self.claimed.remove(&job.id);
+        self.claims.not_attempted(job.id);
         let id = job.facts.subscription;
         if job.is_first() {
             self.lanes.unpass(id, job.order);
@@ -143,6 +149,7 @@ impl Delivery {
         match (next_ms, tier) {
             (Some(delay_ms), Some(tier)) => {
                 let due = step.now.plus(delay_ms);
+                self.claims.proves(job.id);
                 retry(job, JobFacts { attempts, due, ..job.facts }, tier, step)
             }
             _ => {

@@ -5,15 +5,13 @@
 //! Not here: how dead letters are listed (`dead_letters`) and become jobs (`redelivery`), and how
 //! attempts are kept (`attempt_log`).
 
-use std::ops::ControlFlow;
-
 use streaming_hub_model::delivery_calls::{
     Answer, Cursor, DeadLettersPage, DeliveryStats, Filter, JobPlace, JobState, PAGE_MAX, Question,
 };
 use streaming_hub_model::id::{EventId, JobId, SubscriptionId};
 use streaming_hub_model::tenant::TenantId;
-use streaming_hub_state::family::{Place, due, ready};
-use streaming_hub_state::{KeyRange, State};
+use streaming_hub_state::State;
+use streaming_hub_state::family::{Place, backlog};
 
 use super::outcome::Counted;
 use super::places::{self, StoredJob};
@@ -21,9 +19,6 @@ use super::{Delivery, dead_letters};
 use crate::calls::Reply;
 use crate::runtime::processor::{Error, Step};
 use crate::topics::RETRY_TIERS;
-
-/// Where counting what waits ends: a task that counts does nothing else.
-const COUNTED_MAX: u64 = 10_000;
 
 /// A question and the way back.
 #[derive(Debug, Clone)]
@@ -150,20 +145,9 @@ fn list(
 }
 
 fn stats(state: &State, id: SubscriptionId) -> Result<DeliveryStats, Error> {
-    let mut counted = 0;
-    let mut count = |range: &KeyRange| {
-        state.scan(range, &mut |_, _| {
-            if counted == COUNTED_MAX {
-                return ControlFlow::Break(());
-            }
-            counted += 1;
-            ControlFlow::Continue(())
-        })
-    };
-    let or_more = count(&ready::of_subscription(id.as_bytes()))?.is_break()
-        || count(&due::of_subscription(id.as_bytes()))?.is_break();
+    let waits = backlog::get(state, id.as_bytes())?;
     let first = places::first_ready(state, id, 0, |_| true)?;
     let retry = places::first_due(state, id, |_| true)?;
     let oldest = first.iter().chain(&retry).map(|job| job.facts.matched).min();
-    Ok(DeliveryStats { backlog: counted, or_more, oldest_waiting_at: oldest })
+    Ok(DeliveryStats { backlog: waits.jobs(), or_more: false, oldest_waiting_at: oldest })
 }

@@ -14,6 +14,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::claims::InLane;
+
 /// The slots.
 #[derive(Debug)]
 pub struct Slots {
@@ -109,7 +111,7 @@ impl Slots {
         state.attempts += 1;
         state.bytes += bytes;
         let tenant = state.change(tenant, |own| own.in_flight += 1);
-        Some(Slot { slots: Arc::clone(self), tenant, bytes })
+        Some(Slot { slots: Arc::clone(self), tenant, bytes, lane: None })
     }
 
     /// Attempts under way.
@@ -168,6 +170,20 @@ pub struct Slot {
     slots: Arc<Slots>,
     tenant: Arc<str>,
     bytes: usize,
+    lane: Option<InLane>,
+}
+
+impl Slot {
+    /// The attempt is made in the lane, and leaves it when the slot is freed.
+    pub(super) fn in_lane(&mut self, lane: InLane) {
+        self.lane = Some(lane);
+    }
+
+    /// Whether the attempt is made in the lane.
+    #[must_use]
+    pub fn is_in_lane(&self) -> bool {
+        self.lane.is_some()
+    }
 }
 
 impl Drop for Slot {

@@ -4,6 +4,7 @@
 mod attempt_log;
 mod checker;
 mod claims;
+mod crash;
 mod dead_letters;
 mod ends;
 mod failures;
@@ -18,14 +19,24 @@ use streaming_hub_model::attempt::{AttemptResult, ErrorClass};
 use streaming_hub_model::breaker::BreakerSettings;
 use streaming_hub_model::destination::DestinationKey;
 use streaming_hub_model::job::JobFacts;
+use streaming_hub_model::reclaim::{DurableClaim, RECLAIMS_MAX};
 use streaming_hub_model::routing;
 
+use streaming_hub_model::failure_span::AutoDisable;
+use streaming_hub_model::ports::Entropy;
+use streaming_hub_model::retry::RetrySchedule;
+
+use super::backlog::Bounds;
+use super::claims::Lane;
+use super::gates::GateSettings;
+use super::slots::Slots;
 use super::*;
 use crate::destinations::Destinations;
 use crate::holds::Holds;
 use crate::processors::testing::Bench;
 use crate::processors::testing::fixtures::{Counters, FixedEntropy, accepted, event_id, header};
 use crate::processors::testing::logs::Entry;
+use crate::table::Table;
 use crate::table::tests::{id, put, subscription as row, table_at};
 use crate::topology;
 
@@ -92,6 +103,7 @@ impl World {
             bounds: BOUNDS,
             retry_schedule: RetrySchedule::new(STEPS_MS.to_vec()).unwrap(),
             partitions: PARTITIONS.cast_signed(),
+            lane: Arc::new(Lane::default()),
             auto_disable: AutoDisable::default(),
             retention,
             metrics: Arc::clone(&counters.metrics),
@@ -209,6 +221,17 @@ impl World {
     fn record_of(&self, job: JobId) -> Entry {
         let mut live = checker::topics().into_iter().map(|topic| self.bench.logs.live(topic));
         live.find_map(|live| live.get(&job.to_string()).map(|entry| (*entry).clone())).unwrap()
+    }
+
+    /// The durable claim of a job, as committed.
+    fn durable(&self, job: JobId) -> Option<DurableClaim> {
+        let live = self.bench.logs.live(Topic::Claims);
+        live.get(&job.to_string()).map(|entry| serde_json::from_value(entry.json()).unwrap())
+    }
+
+    /// Whether a job's attempt is made in the lane.
+    fn is_in_lane(&self, job: JobId) -> bool {
+        self.durable(job).is_some_and(|claim| claim.lane)
     }
 
     /// The lines of the attempt log about a job.

@@ -2,7 +2,7 @@
 //! once they are, and end with a revocation, which commits first, or with a loss, which does not
 //! (design 4, 6).
 
-use super::Session;
+use super::{Session, step};
 use crate::kafka::error::Error;
 use crate::runtime::clients::{Clients, GroupEvent};
 use crate::runtime::mailbox::TaskId;
@@ -79,6 +79,7 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
 
     /// Commits what is done before the partitions are let go: another owner starts from there.
     fn revoked(&mut self, ids: &[TaskId]) -> Result<(), Error> {
+        self.hand_back(ids)?;
         let leaves = |task: &Task<P>| task.dirty || task.wrote_own;
         if self.tasks.iter().any(|task| leaves(task) && ids.contains(&task.id)) {
             match self.commit_with_ends() {
@@ -88,6 +89,19 @@ impl<P: Processor, C: Clients> Session<'_, P, C> {
         }
         self.close_tasks(ids);
         self.clients.release(ids)
+    }
+
+    /// Has these tasks write what their next owners must know; it commits with what they have done.
+    pub(super) fn hand_back(&mut self, ids: &[TaskId]) -> Result<(), Error> {
+        let now = self.now();
+        let Self { tasks, clients, dirty_since, .. } = self;
+        for task in tasks.iter_mut().filter(|task| ids.contains(&task.id)) {
+            if task.live.as_ref().is_some_and(|live| live.processor.has_to_hand_back()) {
+                dirty_since.get_or_insert(now);
+                step(task, clients.outputs(), now, P::hand_back)?;
+            }
+        }
+        Ok(())
     }
 
     /// Drops what is not committed: it is another owner's to do again.

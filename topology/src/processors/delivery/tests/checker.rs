@@ -7,7 +7,7 @@ use streaming_hub_model::id::JobId;
 use streaming_hub_model::internal;
 use streaming_hub_model::job::JobFacts;
 use streaming_hub_state::family::backlog::{self, Backlog};
-use streaming_hub_state::family::{Place, dead_letter, due, job, ready};
+use streaming_hub_state::family::{Place, claim, dead_letter, due, job, ready};
 use streaming_hub_state::{Family, Key, KeyRange, Record as Stored, State};
 
 use super::super::places;
@@ -53,6 +53,7 @@ pub(super) fn check(world: &World) {
     backlog_counts(&world.bench.state);
     store_is_a_view(world);
     letters_agree(world);
+    claims_agree(world);
     indexes_agree(&world.bench.state);
 }
 
@@ -136,6 +137,20 @@ fn letters_agree(world: &World) {
         assert_eq!(dead_letter::count(state, subscription).unwrap(), *letters);
     }
     assert_eq!(all(Family::DeadLetterCount).len(), counts.len());
+}
+
+/// The store holds the claims that their topic holds, and each is of a job that waits.
+fn claims_agree(world: &World) {
+    let live = world.bench.logs.live(Topic::Claims);
+    let stored = world.bench.state.collect(&KeyRange::family(Family::Claim), usize::MAX).unwrap();
+    let text = |key: &Key| JobId::from_bytes(claim::decode_key(key).unwrap()).unwrap().to_string();
+    let stored: BTreeSet<String> = stored.iter().map(|(key, _)| text(key)).collect();
+    for job in live.keys() {
+        let place = world.place(JobId::parse(job).unwrap());
+        let waits = place.as_deref().is_some_and(|place| place != "dead-letters");
+        assert!(waits, "{job} in {place:?} has a claim");
+    }
+    assert_eq!(stored, live.into_keys().collect(), "claims");
 }
 
 /// Every job has its one entry in the order of its place, and there is no other entry.

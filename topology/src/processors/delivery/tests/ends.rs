@@ -132,19 +132,74 @@ fn an_attempt_under_way_is_recorded_although_its_subscription_is_gone() {
 }
 
 #[test]
-fn a_retry_of_a_disabled_subscription_ends_when_its_moment_has_come() {
+fn what_waits_for_a_retry_ends_at_once_when_its_subscription_is_disabled_or_deleted() {
+    for reason in [EndReason::SubscriptionDisabled, EndReason::SubscriptionDeleted] {
+        let mut world = World::new();
+        world.subscribe(1, strict(9));
+        world.entropy.jitter.store(255, std::sync::atomic::Ordering::Relaxed);
+        let retried = world.jobs::<3>(1);
+        world.turn();
+        for job in retried {
+            world.answer(job, failed());
+        }
+        world.commit();
+        let late = world.job_with(1, |facts| facts.due = facts.due.plus(HOUR.unsigned_abs()));
+        assert_eq!(world.turn(), [], "nothing is due");
+        match reason {
+            EndReason::SubscriptionDeleted => world.unsubscribe(1),
+            _ => world.subscribe(1, |row| row["enabled"] = json!(false)),
+        }
+        for _ in 0..2 {
+            assert_eq!(world.turn(), []);
+        }
+        for job in retried {
+            assert_eq!(world.place(job).as_deref(), Some("dead-letters"));
+            assert_eq!(world.record_of(job).text(internal::REASON), reason.as_str());
+            assert_eq!(world.record_of(job).number(internal::ATTEMPTS), 1);
+        }
+        assert_eq!(world.place(late).as_deref(), Some("dead-letters"));
+    }
+}
+
+#[test]
+fn a_restart_ends_what_its_predecessor_left_of_a_disabled_subscription() {
     let mut world = World::new();
     world.subscribe(1, |_| ());
-    world.entropy.jitter.store(128, std::sync::atomic::Ordering::Relaxed);
+    world.entropy.jitter.store(255, std::sync::atomic::Ordering::Relaxed);
     let [job] = world.jobs(1);
     world.turn();
     world.answer(job, failed());
-    world.turn();
+    world.commit();
     world.subscribe(1, |row| row["enabled"] = json!(false));
-    world.bench.turn_clock(HOUR);
-    for _ in 0..2 {
-        assert_eq!(world.turn(), []);
-    }
+    world.restart(crate::processors::testing::Restart::COLD);
+    world.turn();
+    world.turn();
     assert_eq!(world.place(job).as_deref(), Some("dead-letters"));
-    assert_eq!(world.record_of(job).number(internal::ATTEMPTS), 1);
+}
+
+#[test]
+fn enabled_again_a_subscription_goes_on_with_what_comes_then() {
+    let mut world = World::new();
+    world.subscribe(1, |row| row["enabled"] = json!(false));
+    let [ended] = world.jobs(1);
+    for _ in 0..2 {
+        world.turn();
+    }
+    world.subscribe(1, |_| ());
+    let [job] = world.jobs(1);
+    assert_eq!(world.turn(), [job]);
+    assert_eq!(world.place(ended).as_deref(), Some("dead-letters"), "until it is redelivered");
+}
+
+#[test]
+fn a_paused_subscription_keeps_what_waits() {
+    let mut world = World::new();
+    world.subscribe(1, |row| row["paused"] = json!(true));
+    let jobs = world.jobs::<2>(1);
+    for _ in 0..3 {
+        assert_eq!(world.turn(), []);
+        world.bench.turn_clock(HOUR);
+    }
+    world.subscribe(1, strict(9));
+    assert_eq!(world.turn(), jobs);
 }

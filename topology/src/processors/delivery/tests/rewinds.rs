@@ -217,6 +217,7 @@ fn a_restarted_task_claims_everything_that_is_neither_done_nor_dead() {
         checker::check(&world);
         assert_eq!(places(&world), before, "{how:?}");
         world.bench.turn_clock(HOUR);
+        assert_eq!(world.turn(), [], "their claims commit first");
         let mut claimed = world.turn();
         claimed.sort_unstable();
         let mut open = open;
@@ -243,6 +244,7 @@ fn a_restart_in_the_middle_of_a_transaction_keeps_what_had_committed() {
         world.commit();
         world.answer(second, delivered());
         world.restart(how);
+        world.turn();
         world.turn();
         assert_eq!(world.place(first).as_deref(), Some("retry-01"), "{how:?}");
         assert_eq!(world.place(second).as_deref(), Some("deliveries"), "{how:?}");
