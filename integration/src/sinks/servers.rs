@@ -92,7 +92,7 @@ impl Servers {
             "endpoint": self.endpoint(), "credentials": keys,
         });
         let eventbridge = json!({
-            "type": "eventbridge", "region": REGION, "endpoint": self.endpoint(),
+            "type": "eventbridge", "endpoint": self.endpoint(),
             "event_bus": format!("arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{NAME}"),
             "credentials": keys,
         });
