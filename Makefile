@@ -48,8 +48,9 @@ test: ## everything that must hold: lints, unit tests, licences, tests on a real
 deny: ## licences, sources and known vulnerabilities of the dependencies
 	scripts/deny
 
-demo: build ## facts on a real broker arrive as signed webhooks (DEMO_HOLD=1 keeps it running)
-	$(BIN)/demo
+demo: build ## facts arrive as signed webhooks (DEMO_HOLD=1 keeps it running; SINKS=all: every kind)
+	@[[ "$(SINKS)" != all ]] || scripts/setup --sinks
+	SINKS="$(SINKS)" $(BIN)/demo
 
 bench: build ## latency, throughput and memory, printed (DELIVERY=1: of the delivery engine)
 	$(BIN)/bench

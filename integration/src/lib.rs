@@ -28,6 +28,7 @@ pub mod receiver;
 pub mod say;
 pub mod scenario;
 pub mod signature;
+pub mod sinks;
 pub mod traffic;
 pub mod wait;
 pub mod world;

@@ -188,10 +188,7 @@ impl RabbitMq {
             Err(outcome) => return outcome,
         };
         let outcome = self.in_time(&lease.client, async |_| declare(&lease.client, config).await);
-        with_permission(
-            outcome.await,
-            "to configure or write the exchange (configure nothing else: \"\")",
-        )
+        with_permission(outcome.await, "to write to the exchange (or to configure it)")
     }
 
     /// Runs an exchange over the channel of a connection, within the time of an attempt.

@@ -1,16 +1,18 @@
 //! `make demo`: facts on a real broker arrive as signed webhooks. Starts broker, hub and receiver,
 //! subscribes, produces the fixtures with duplicates and malformed records among them, waits until
 //! all is done, and prints what was produced beside what came of it. Ends with status 0 only if
-//! both agree. `DEMO_HOLD=1` keeps everything running to look around.
+//! both agree. `DEMO_HOLD=1` keeps everything running to look around; `SINKS=all` shows
+//! destinations of all kinds instead.
 #![expect(clippy::print_stdout, reason = "the table is what the program is for")]
 
 mod hold;
+mod sinks;
 mod table;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use streaming_hub_integration::check::{self, Delivered};
 use streaming_hub_integration::facts::{self, Fact};
 use streaming_hub_integration::world::World;
@@ -20,13 +22,15 @@ use crate::table::Table;
 
 /// How long the hub may take for all of it.
 const SETTLED: Duration = Duration::from_secs(120);
+/// How long its end may take.
+const STOPPED: Duration = Duration::from_secs(30);
 
 const AGREES: &str = "All agrees with what was produced: every event once in the inbox, every
 match delivered with the payload's bytes and a valid signature, every malformed record kept byte
 for byte.";
 
 fn main() -> ExitCode {
-    match demo() {
+    match chosen() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -47,9 +51,17 @@ impl Progress {
     }
 }
 
-/// Whether all agrees.
-fn demo() -> Result<bool> {
+/// Whether all agrees in the demonstration that the environment asks for.
+fn chosen() -> Result<bool> {
     let progress = Progress { began: wait::instant() };
+    match std::env::var("SINKS").unwrap_or_default().as_str() {
+        "" => demo(&progress),
+        "all" => sinks::demo(&progress),
+        other => bail!("SINKS={other}: it may be `all`"),
+    }
+}
+
+fn demo(progress: &Progress) -> Result<bool> {
     let facts = [scenario::fixtures()?, scenario::duplicates(&facts::events()?)].concat();
     progress.say("starting Kafka, the hub and a webhook receiver");
     let mut world = World::start_with(&facts, |config| config.tenants(&scenario::TENANTS))?;
@@ -58,13 +70,13 @@ fn demo() -> Result<bool> {
         world.hub.address(),
         world.broker.bootstrap()
     ));
-    let agrees = show(&mut world, &facts, &progress);
+    let agrees = show(&mut world, &facts, progress);
     let agrees = world.explained(agrees)?;
     if std::env::var_os("DEMO_HOLD").is_some_and(|value| value == "1") {
         hold::hold(&world)?;
     }
     progress.say("stopping the hub and Kafka");
-    world.hub.terminate(Duration::from_secs(30)).context("the hub's end")?;
+    world.hub.terminate(STOPPED).context("the hub's end")?;
     Ok(agrees)
 }
 
