@@ -15,7 +15,7 @@ BIN := $(CARGO_TARGET_DIR)/debug
 ALL := --workspace --all-targets --locked
 tests = $(foreach file,$(wildcard $(1)),--test $(basename $(notdir $(file))))
 FAST_TESTS := $(call tests,tests/*.rs state/tests/*.rs simulation/tests/*.rs)
-BROKER_TESTS := $(call tests,integration/tests/*.rs)
+BROKER_TESTS := $(call tests,integration/tests/*.rs sinks/tests/*.rs)
 
 .PHONY: help setup build fmt lint test deny demo up down bench sim chaos
 
@@ -36,7 +36,7 @@ lint: setup ## formatting and clippy, warnings are errors
 	cargo clippy $(ALL) -- -D warnings
 
 test: ## everything that must hold: lints, unit tests, licences, tests on a real broker
-	@scripts/setup --java
+	@scripts/setup --java --sinks
 	cargo fmt --all --check
 	cargo clippy $(ALL) -- -D warnings
 	cargo build $(ALL)

@@ -5,6 +5,7 @@
 //! together. What each key means for an operator is written there; the comments here say what code
 //! may rely on once [`load::Loaded::checked`] has answered `Ok`.
 
+mod destinations;
 mod kafka;
 mod keys;
 mod layers;
@@ -32,6 +33,7 @@ use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::tenant::TenantId;
 use url::Url;
 
+pub(crate) use destinations::{Aws, RabbitMq};
 pub(crate) use kafka::KafkaProperties;
 pub(crate) use load::Sources;
 pub(crate) use problem::Problems;
@@ -71,6 +73,10 @@ pub(crate) struct Config {
     pub(crate) pull: Pull,
     /// Deliveries over HTTP.
     pub(crate) webhook: Webhook,
+    /// Deliveries to SQS and EventBridge.
+    pub(crate) aws: Aws,
+    /// Deliveries to RabbitMQ.
+    pub(crate) rabbitmq: RabbitMq,
     /// What a destination may be.
     pub(crate) sinks: Sinks,
     /// The producers' dead letters.

@@ -19,6 +19,7 @@ use streaming_hub_topology::follower::{Follower, Views};
 use streaming_hub_topology::holds::{HoldClient, Holds};
 use streaming_hub_topology::instances::Owners;
 use streaming_hub_topology::kafka::admin::{Administrator, Consumed};
+use streaming_hub_topology::kafka::statistics;
 use streaming_hub_topology::metrics::Metrics as TopologyMetrics;
 use streaming_hub_topology::overview::HubOverview;
 use streaming_hub_topology::pull::PullClient;
@@ -79,6 +80,7 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     administrator.ensure(config.topics.auto_create).await?;
     let pull_base = administrator.pull_base()?;
     let metrics = Metrics::new();
+    statistics::register(&metrics)?;
     let shared = shared(config, &instance, &metrics)?;
     let views = Views {
         table: Arc::new(Table::new(config.topics.partitions, clock)),

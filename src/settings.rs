@@ -13,7 +13,9 @@ use streaming_hub_model::follow::{FollowPolicy, FollowSet};
 use streaming_hub_model::hex;
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_sinks::SinkSettings;
+use streaming_hub_sinks::aws::AwsSettings;
 use streaming_hub_sinks::guard::AddressPolicy;
+use streaming_hub_sinks::rabbitmq::RabbitMqSettings;
 use streaming_hub_sinks::webhook::WebhookSettings;
 use streaming_hub_state::{ResourceLimits, SharedResources};
 use streaming_hub_topology::clock::SystemClock;
@@ -165,6 +167,27 @@ pub(crate) fn sinks(config: &Config) -> SinkSettings {
             pool_idle_ms: config.webhook.idle_ms,
             ca_file: config.webhook.ca_file.clone(),
             ..WebhookSettings::default()
+        },
+        aws: AwsSettings {
+            timeout_ms: config.aws.timeout_ms,
+            connect_timeout_ms: config.aws.connect_timeout_ms,
+            linger_ms: config.aws.linger_ms,
+            pool_idle_ms: config.aws.idle_ms,
+            ca_file: config.aws.ca_file.clone(),
+            sts_endpoint: config.aws.sts_endpoint.clone(),
+            ambient: config.aws.ambient.clone(),
+            sqs_message_bytes_max: config.aws.sqs_message_bytes_max,
+            eventbridge_entry_bytes_max: config.aws.eventbridge_entry_bytes_max,
+            ..AwsSettings::default()
+        },
+        rabbitmq: RabbitMqSettings {
+            timeout_ms: config.rabbitmq.timeout_ms,
+            connect_timeout_ms: config.rabbitmq.connect_timeout_ms,
+            heartbeat_s: config.rabbitmq.heartbeat_s,
+            idle_ms: config.rabbitmq.idle_ms,
+            payload_bytes_max: config.rabbitmq.payload_bytes_max,
+            connections_per_host_max: config.rabbitmq.connections_per_host,
+            ..RabbitMqSettings::default()
         },
     }
 }

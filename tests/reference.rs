@@ -126,8 +126,16 @@ fn declared(text: &str, into: &mut BTreeMap<String, Metric>) {
         let (Some(name), Some(help)) = (all.next(), all.next()) else { continue };
         let rest = &code[at..];
         let end = rest.find(")?").unwrap_or(rest.len());
-        let labels = rest[..end].split_once("&[").map(|(_, list)| literals(list));
-        let kind = if name.ends_with("_total") { "counter" } else { kind };
+        let list = rest[..end].split_once("&[").map(|(_, list)| literals(list));
+        // A list with a name of its own, in the same file.
+        let named = || {
+            let (_, rest) = code.split_once("const LABELS: [")?.1.split_once("= [")?;
+            Some(literals(rest.split(']').next()?))
+        };
+        let labels = if rest[..end].contains("&LABELS") { named() } else { list };
+        let maker = before.trim_end_matches("Opts::new(").trim_end();
+        let is_gauge = *kind == "gauge" || maker.ends_with("GaugeVec::new(");
+        let kind = if is_gauge { "gauge" } else { kind };
         let labels = labels.unwrap_or_default().into_iter();
         let labels = labels.filter(|label| !label.starts_with(PREFIX)).collect();
         into.insert(name, Metric { kind, labels, help });

@@ -1,16 +1,28 @@
 //! The body of a creation, read into types that cannot be wrong, with every error at once. What
 //! only the outside can tell (may the hub call this address?) is asked afterwards, of the sink.
 
+pub(crate) mod aws;
+pub(crate) mod eventbridge;
+pub(crate) mod rabbitmq;
+pub(crate) mod sqs;
+
 use std::collections::BTreeSet;
 
 use secrecy::SecretString;
 use serde_json::Value;
 use streaming_hub_model::event_key::KeyPattern;
 use streaming_hub_model::retry::{RetrySchedule, STEP_MS_MAX, STEPS_MAX};
-use streaming_hub_model::subscription::{MAX_IN_FLIGHT_MAX, Ordering};
+use streaming_hub_model::secret::{Owner, Sealed};
+use streaming_hub_model::subscription::{MAX_IN_FLIGHT_MAX, Ordering, SinkConfig};
 use url::Url;
 
 use crate::fields::{At, Errors, Fault, FieldError, Fields};
+use crate::problem::Problem;
+use crate::secrets;
+use crate::state::Api;
+use eventbridge::EventBridgeDraft;
+use rabbitmq::RabbitMqDraft;
+use sqs::SqsDraft;
 
 /// The longest name, characters.
 pub(crate) const NAME_CHARS_MAX: usize = 200;
@@ -41,11 +53,12 @@ const READ_ONLY: [&str; 8] = [
 
 /// What a body is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum Purpose<'a> {
     /// A new subscription.
     Create,
-    /// One that is there, merged with what is to change.
-    Patch,
+    /// One that is there, merged with what is to change. Its sink has the secrets that no body
+    /// shows, so that they need not be given again.
+    Patch(&'a SinkConfig),
 }
 
 /// A subscription as its tenant asks for it.
@@ -75,8 +88,35 @@ pub(crate) enum SinkDraft {
         /// The tenant's own signing secret; the hub makes one when there is none.
         secret: Option<SecretString>,
     },
+    /// A queue of Amazon SQS.
+    Sqs(SqsDraft),
+    /// An event bus of Amazon EventBridge.
+    EventBridge(EventBridgeDraft),
+    /// An exchange of a RabbitMQ.
+    RabbitMq(RabbitMqDraft),
     /// A log that its owner reads.
     Pull,
+}
+
+/// Seals what may not leave the process as it is.
+pub(crate) struct Seal<'a> {
+    /// Has the keys and the randomness.
+    pub(crate) api: &'a Api,
+    /// For whom.
+    pub(crate) owner: Owner<'a>,
+}
+
+impl Seal<'_> {
+    /// A sealed secret.
+    pub(crate) fn secret(&self, secret: &SecretString) -> Result<Sealed, Problem> {
+        secrets::sealed(self.api, self.owner, secret)
+    }
+
+    /// The external id with which the hub assumes the owner's roles.
+    pub(crate) fn external_id(&self) -> Result<String, Problem> {
+        let id = self.api.keyring.external_id(self.owner.tenant);
+        id.map_err(|error| Problem::internal(error.to_string()))
+    }
 }
 
 impl Draft {
@@ -84,7 +124,7 @@ impl Draft {
     pub(crate) fn parse(
         body: Value,
         event_types_max: usize,
-        purpose: Purpose,
+        purpose: Purpose<'_>,
     ) -> Result<Self, Vec<FieldError>> {
         let mut errors = Errors::default();
         let draft = At::root(&mut errors)
@@ -93,7 +133,7 @@ impl Draft {
         errors.or(draft)
     }
 
-    fn read(mut fields: Fields<'_>, event_types_max: usize, purpose: Purpose) -> Option<Self> {
+    fn read(mut fields: Fields<'_>, event_types_max: usize, purpose: Purpose<'_>) -> Option<Self> {
         // Every field is read before the first `?`, so that one error does not hide another.
         let name = fields.required("name", name);
         let types = |value, at: &mut At<'_>| event_types(value, event_types_max, at);
@@ -102,7 +142,8 @@ impl Draft {
         let schema_major = fields.optional("schema_major", |value, at| {
             at.integer(&value, 0, u16::MAX.into()).and_then(|major| u16::try_from(major).ok())
         });
-        let sink = fields.object("sink").and_then(sink);
+        let current = if let Purpose::Patch(current) = purpose { Some(current) } else { None };
+        let sink = fields.object("sink").and_then(|fields| sink(fields, current));
         let enabled = fields.optional("enabled", |value, at| at.boolean(&value));
         let retry_schedule = fields.optional("retry_schedule", retry_schedule);
         let max_in_flight = fields.optional("max_in_flight", |value, at| {
@@ -116,7 +157,7 @@ impl Draft {
         }
         let verify = match purpose {
             Purpose::Create => fields.optional("verify", |value, at| at.boolean(&value)),
-            Purpose::Patch => Some(None),
+            Purpose::Patch(_) => Some(None),
         };
         fields.read_only(&READ_ONLY);
         if let (Some(Some(true)), Some(SinkDraft::Webhook { secret: None, .. })) = (verify, &sink) {
@@ -216,18 +257,27 @@ fn retry_schedule(value: Value, at: &mut At<'_>) -> Option<RetrySchedule> {
     }
 }
 
-fn sink(mut fields: Fields<'_>) -> Option<SinkDraft> {
+fn sink(mut fields: Fields<'_>, current: Option<&SinkConfig>) -> Option<SinkDraft> {
     let kind = fields.required("type", |value, at| {
         let kind = at.text(value)?;
-        if matches!(&*kind, "webhook" | "pull") {
+        if matches!(&*kind, "webhook" | "sqs" | "eventbridge" | "rabbitmq" | "pull") {
             return Some(kind);
         }
-        at.fail(Fault::Invalid, "must be \"webhook\" or \"pull\"")
+        let message = "must be \"webhook\", \"sqs\", \"eventbridge\", \"rabbitmq\" or \"pull\"";
+        at.fail(Fault::Invalid, message)
     });
     // Of a type that does not exist, no other field is known.
-    if kind? == "pull" {
-        fields.finish();
-        return Some(SinkDraft::Pull);
+    match &*kind? {
+        "pull" => {
+            fields.finish();
+            return Some(SinkDraft::Pull);
+        }
+        "sqs" => return SqsDraft::read(fields, current).map(SinkDraft::Sqs),
+        "eventbridge" => {
+            return EventBridgeDraft::read(fields, current).map(SinkDraft::EventBridge);
+        }
+        "rabbitmq" => return RabbitMqDraft::read(fields, current).map(SinkDraft::RabbitMq),
+        _ => {}
     }
     let url = fields.required("url", url);
     let secret = fields.optional("secret", secret);

@@ -150,6 +150,11 @@ impl<'a> At<'a> {
         Some(entries)
     }
 
+    /// The value of a field as an object of its own.
+    pub(crate) fn child_object(&mut self, value: Value) -> Option<Fields<'_>> {
+        At { pointer: self.pointer.clone(), errors: self.errors }.object(value)
+    }
+
     /// The value as an object whose fields are read one by one.
     pub(crate) fn object(mut self, value: Value) -> Option<Fields<'a>> {
         match value {

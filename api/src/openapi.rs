@@ -10,6 +10,7 @@ mod admin;
 mod events;
 mod process;
 pub(crate) mod schemas;
+mod sinks;
 mod subscriptions;
 
 use std::collections::BTreeMap;

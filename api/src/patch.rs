@@ -13,9 +13,7 @@ use serde_json::{Map, Value, json};
 use streaming_hub_model::change::{Action, By, NewSink, Setting};
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::secret::Owner;
-use streaming_hub_model::subscription::{
-    SigningSecret, SinkConfig, Subscription, VerificationState, WebhookConfig,
-};
+use streaming_hub_model::subscription::{Subscription, VerificationState};
 use streaming_hub_model::tenant::TenantId;
 
 use crate::auth::{OperatorCaller, TenantCaller};
@@ -24,9 +22,8 @@ use crate::draft::{Draft, Purpose, SinkDraft};
 use crate::fields::{At, Errors};
 use crate::if_match::IfMatch;
 use crate::problem::{Code, Problem};
-use crate::secrets::{sealed, secrets};
 use crate::state::Api;
-use crate::subscriptions::admit;
+use crate::subscriptions::{admit, sealed};
 use crate::verify::test;
 use crate::view::{self, SinkView};
 
@@ -117,7 +114,8 @@ fn merged(
         "ordering": record.ordering,
     });
     merge(&mut whole, Value::Object(named.clone()));
-    let draft = Draft::parse(whole, event_types_max, Purpose::Patch).map_err(wrong)?;
+    let draft =
+        Draft::parse(whole, event_types_max, Purpose::Patch(&record.sink)).map_err(wrong)?;
     Ok((draft, named))
 }
 
@@ -163,25 +161,14 @@ async fn redirected(
     draft: SinkDraft,
 ) -> Result<Option<NewSink>, Problem> {
     let owner = Owner { tenant: &record.tenant, subscription: record.id };
-    let config = match draft {
-        SinkDraft::Pull => SinkConfig::Pull,
-        SinkDraft::Webhook { url, secret: Some(secret) } => {
-            let (sealed, made_by) = (sealed(api, owner, &secret)?, Some(api.operations.uuid()));
-            let secrets = vec![SigningSecret { sealed, valid_until: None, made_by }];
-            SinkConfig::Webhook(WebhookConfig { url, secrets })
-        }
-        SinkDraft::Webhook { url, secret: None } => {
-            let secrets = secrets(&record.sink).to_vec();
-            SinkConfig::Webhook(WebhookConfig { url, secrets })
-        }
-    };
+    let config = sealed(api, owner, draft, Some(&record.sink))?;
     if config.kind() != record.sink.kind() {
         return Err(Code::SinkTypeImmutable.into());
     }
     if config == record.sink {
         return Ok(None);
     }
-    admit(api, &config).await?;
+    admit(api, &record.tenant, &config).await?;
     let from_generation = record.sink_generation;
     let verified = record.verification_state == VerificationState::Active;
     if verified {

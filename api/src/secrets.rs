@@ -164,7 +164,7 @@ pub(crate) async fn rewrap(
 /// The secrets of a record that an older key seals, with their new seals.
 fn resealed(api: &Api, record: &Subscription) -> Result<Vec<(Sealed, Sealed)>, Problem> {
     let owner = Owner { tenant: &record.tenant, subscription: record.id };
-    let old = secrets(&record.sink).iter().map(|secret| &secret.sealed);
+    let old = record.sink.seals().into_iter();
     old.filter(|old| api.keyring.is_old(old))
         .map(|old| {
             let secret = api.keyring.open(owner, old);
@@ -184,7 +184,10 @@ fn has_made(record: &Subscription, seed: Option<streaming_hub_model::id::Subscri
 pub(crate) fn secrets(sink: &SinkConfig) -> &[SigningSecret] {
     match sink {
         SinkConfig::Webhook(webhook) => &webhook.secrets,
-        SinkConfig::Pull => &[],
+        SinkConfig::Sqs(_)
+        | SinkConfig::EventBridge(_)
+        | SinkConfig::RabbitMq(_)
+        | SinkConfig::Pull => &[],
     }
 }
 

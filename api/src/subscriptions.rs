@@ -14,14 +14,16 @@ use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::idempotency::SecretPlace;
 use streaming_hub_model::retry::RetrySchedule;
 use streaming_hub_model::secret::Owner;
+use streaming_hub_model::sink::NotAdmitted;
 use streaming_hub_model::subscription::{
     DisabledReason, SigningSecret, SinkConfig, Subscription, VerificationState, WebhookConfig,
 };
+use streaming_hub_model::tenant::TenantId;
 
 use crate::admin::attempts::delivery;
 use crate::auth::{OperatorCaller, TenantCaller};
 use crate::body::{IdInPath, JsonBody};
-use crate::draft::{Draft, Purpose, SinkDraft};
+use crate::draft::{Draft, Purpose, Seal, SinkDraft};
 use crate::fields::{Fault, FieldError, Place};
 use crate::forward::{Inbound, owned};
 use crate::idempotency::Seed;
@@ -46,7 +48,7 @@ pub(crate) async fn create(
     let made = make_secret(&api, &mut draft.sink);
     let verify = draft.verify;
     let mut record = record(&api, Owner { tenant: &tenant, subscription: id }, draft)?;
-    admit(&api, &record.sink).await?;
+    admit(&api, &tenant, &record.sink).await?;
 
     let action = Action::Create { record: Box::new(record.clone()) };
     match api.submit(&tenant, id, action).await {
@@ -190,7 +192,7 @@ fn record(api: &Api, owner: Owner<'_>, draft: Draft) -> Result<Subscription, Pro
         event_types: draft.event_types,
         origin: draft.origin,
         schema_major: draft.schema_major,
-        sink: sealed(api, owner, draft.sink)?,
+        sink: sealed(api, owner, draft.sink, None)?,
         sink_generation: 1,
         enabled: draft.enabled,
         disabled_reason: (!draft.enabled).then_some(DisabledReason::Tenant),
@@ -212,27 +214,40 @@ fn steps(schedule: RetrySchedule) -> Value {
     Vec::from(schedule).into()
 }
 
-/// The sink as it may leave the process: its signing secret sealed for its owner.
-fn sealed(api: &Api, owner: Owner<'_>, sink: SinkDraft) -> Result<SinkConfig, Problem> {
-    let SinkDraft::Webhook { url, secret } = sink else { return Ok(SinkConfig::Pull) };
-    let mut own = Vec::new();
-    if let Some(secret) = &secret {
-        let (sealed, made_by) = (secrets::sealed(api, owner, secret)?, api.operations.uuid());
-        own.push(SigningSecret { sealed, valid_until: None, made_by: Some(made_by) });
-    }
-    Ok(SinkConfig::Webhook(WebhookConfig { url, secrets: own }))
+/// The sink as it may leave the process: its secrets sealed for their owner, and those that were
+/// not given again taken from `current`.
+pub(crate) fn sealed(
+    api: &Api,
+    owner: Owner<'_>,
+    sink: SinkDraft,
+    current: Option<&SinkConfig>,
+) -> Result<SinkConfig, Problem> {
+    let seal = Seal { api, owner };
+    Ok(match sink {
+        SinkDraft::Webhook { url, secret } => {
+            let secrets = match &secret {
+                Some(secret) => {
+                    let (sealed, made_by) = (seal.secret(secret)?, Some(api.operations.uuid()));
+                    vec![SigningSecret { sealed, valid_until: None, made_by }]
+                }
+                None => current.map(|sink| secrets::secrets(sink).to_vec()).unwrap_or_default(),
+            };
+            SinkConfig::Webhook(WebhookConfig { url, secrets })
+        }
+        SinkDraft::Pull => SinkConfig::Pull,
+        SinkDraft::Sqs(sqs) => SinkConfig::Sqs(sqs.sealed(&seal)?),
+        SinkDraft::EventBridge(bus) => SinkConfig::EventBridge(bus.sealed(&seal)?),
+        SinkDraft::RabbitMq(rabbit) => SinkConfig::RabbitMq(rabbit.sealed(&seal)?),
+    })
 }
 
 /// Whether the hub may deliver there at all; the refusal names the field.
-pub(crate) async fn admit(api: &Api, sink: &SinkConfig) -> Result<(), Problem> {
-    let refused = |message| {
-        let place = Place::Pointer(match sink {
-            SinkConfig::Webhook(_) => "/sink/url".to_owned(),
-            SinkConfig::Pull => "/sink".to_owned(),
-        });
+pub(crate) async fn admit(api: &Api, tenant: &TenantId, sink: &SinkConfig) -> Result<(), Problem> {
+    let refused = |NotAdmitted { field, message }| {
+        let place = Place::Pointer(format!("/sink/{field}"));
         Problem::destination_refused(FieldError { place, code: Fault::DestinationRefused, message })
     };
-    api.sink.admit(sink).await.map_err(refused)
+    api.sink.admit(tenant, sink).await.map_err(refused)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use streaming_hub_model::ports::{PullAnswer, PullLogs, PullStanding};
 use streaming_hub_model::pull::Ask;
 use streaming_hub_model::registry::{self, Current, Write as Written};
 use streaming_hub_model::secret::Keyring;
-use streaming_hub_model::sink::{Sink, SinkFuture};
+use streaming_hub_model::sink::{NotAdmitted, Sink, SinkFuture};
 use streaming_hub_model::stored::{self, Found, StoredLogs, Unreadable};
 use streaming_hub_model::subscription::{SinkConfig, Subscription};
 use streaming_hub_model::tenant::TenantId;
@@ -280,8 +280,13 @@ impl Sink for FakeHub {
         })
     }
 
-    fn admit<'a>(&'a self, _: &'a SinkConfig) -> SinkFuture<'a, Result<(), String>> {
-        Box::pin(async { self.refusal.lock().unwrap().clone().map_or(Ok(()), Err) })
+    fn admit<'a>(
+        &'a self,
+        _: &'a TenantId,
+        _: &'a SinkConfig,
+    ) -> SinkFuture<'a, Result<(), NotAdmitted>> {
+        let refused = |message| Err(NotAdmitted { field: "url", message });
+        Box::pin(async move { self.refusal.lock().unwrap().clone().map_or(Ok(()), refused) })
     }
 }
 

@@ -1,6 +1,8 @@
 //! A subscription as callers see it. Built field by field from the record, so that what is not
 //! named here (sealed secrets, the owner, a newer release's fields) is never shown.
 
+mod sink;
+
 use axum::Json;
 use axum::http::header::ETAG;
 use axum::http::{HeaderValue, StatusCode};
@@ -11,10 +13,12 @@ use streaming_hub_model::event_key::KeyPattern;
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::ports::PullStanding;
 use streaming_hub_model::subscription::{
-    DisabledReason, Ordering, SinkConfig, Subscription, VerificationState,
+    DisabledReason, Ordering, Subscription, VerificationState,
 };
 use streaming_hub_model::tenant::TenantId;
 use streaming_hub_model::time::UnixMillis;
+
+pub(crate) use sink::SinkView;
 
 /// The representation of a subscription (contract section 7).
 #[derive(Serialize)]
@@ -40,23 +44,6 @@ pub(crate) struct View<'a> {
     created_at: String,
     updated_at: String,
     version: u64,
-}
-
-/// A sink without its secrets. Read as the sink of a request it changes nothing.
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum SinkView<'a> {
-    Webhook { url: &'a str },
-    Pull,
-}
-
-impl<'a> From<&'a SinkConfig> for SinkView<'a> {
-    fn from(sink: &'a SinkConfig) -> Self {
-        match sink {
-            SinkConfig::Webhook(webhook) => Self::Webhook { url: &webhook.url },
-            SinkConfig::Pull => Self::Pull,
-        }
-    }
 }
 
 impl<'a> From<&'a Subscription> for View<'a> {

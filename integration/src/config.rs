@@ -50,6 +50,9 @@ impl HubConfig {
             .set("sinks.allow_private", true)
             .set("encryption.key", KEY)
             .set("api.listen", listen.to_string())
+            // Breakers that do not open: tests of failures want every attempt at once.
+            .set("breaker.failures_max", 1_000)
+            .set("breaker.attempts_min", 100_000)
             .set("cluster.key", CLUSTER_KEY)
             .set("cluster.hosts", vec!["127.0.0.1"]);
         Ok(config.token("operator", "operator", None))

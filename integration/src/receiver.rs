@@ -18,6 +18,8 @@ use crate::{signature, wait};
 pub enum Behaviour {
     /// Answers with this status and a short body.
     Answer(u16),
+    /// Answers with this status and a wish to be left alone for so many seconds.
+    RetryAfter(u16, u32),
     /// Never answers, until the sender gives up.
     Hang,
     /// Closes the connection without an answer.

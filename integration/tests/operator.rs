@@ -121,9 +121,16 @@ fn looking(world: &World, facts: &[Fact]) -> Result<()> {
     ensure!(chart.starts_with("flowchart") && chart.contains("--> match"), "{chart}");
     ensure!(command(world, &["salt", "--tenant", TENANT, "--dry-run"])?["recorded"] == false);
 
-    let began = wait::instant();
-    let found = command(world, &["doctor"])?;
-    ensure!(began.elapsed() < DOCTOR, "doctor took {:?}: {found}", began.elapsed());
+    // Its looks are bounded in time: on a machine that is busy with other tests one may fail.
+    let found = wait::until("a doctor in time that finds nothing", SOON, || {
+        let began = wait::instant();
+        let found = command(world, &["doctor"]);
+        let took = began.elapsed();
+        Ok(match found {
+            Ok(found) if took < DOCTOR => Ok(found),
+            other => Err(format!("{other:?} after {took:?}")),
+        })
+    })?;
     ensure!(found["problems"] == 0, "{found}");
     let text = found.to_string();
     for check in ["transactions", "clock", "topics", "replicas", "groups", "disk", "instances"] {
@@ -158,10 +165,12 @@ fn transcript(world: &World) -> Result<()> {
     for block in session.split("$ streaming-hub ").skip(1) {
         let (line, wanted) = block.split_once('\n').unwrap_or((block, ""));
         let arguments: Vec<_> = line.split(' ').collect();
-        let printed = world.hub.command(&arguments)?;
-        let (wanted, found): (Vec<_>, Vec<_>) =
-            (wanted.lines().collect(), printed.lines().collect());
-        ensure!(matches(&wanted, &found), "docs/cli.md: {line}\n{printed}");
+        let wanted: Vec<_> = wanted.lines().collect();
+        wait::until(&format!("what docs/cli.md shows of {line}"), SOON, || {
+            let printed = world.hub.command(&arguments).unwrap_or_else(|error| error.to_string());
+            let found: Vec<_> = printed.lines().collect();
+            Ok(if matches(&wanted, &found) { Ok(()) } else { Err(printed) })
+        })?;
         count += 1;
     }
     ensure!(count > 6, "{count} commands");

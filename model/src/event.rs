@@ -64,6 +64,17 @@ impl Event {
         value.as_deref().filter(|value| !value.is_empty())
     }
 
+    /// The CloudEvents attributes: each name without its `ce-` once, in order, with the value that
+    /// [`Event::header`] finds.
+    pub fn attributes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().enumerate().filter_map(|(at, (name, value))| {
+            let attribute = name.strip_prefix("ce-").filter(|attribute| !attribute.is_empty())?;
+            let value = value.as_deref().filter(|value| !value.is_empty())?;
+            let again = self.headers[at + 1..].iter().any(|(later, _)| later == name);
+            (!again).then_some((attribute, value))
+        })
+    }
+
     /// `<resource>.<event>`, the bare event type that receivers see.
     #[must_use]
     pub fn key(&self) -> String {
@@ -92,6 +103,20 @@ mod tests {
         assert_eq!(empty.header("ce-subject"), None);
         let last = event(&[(b"ce-subject", Some(b"1")), (b"ce-subject", Some(b"2"))]);
         assert_eq!(last.header("ce-subject"), Some("2"));
+    }
+
+    #[test]
+    fn an_attribute_is_listed_once_with_its_last_value() {
+        let event = event(&[
+            (b"ce-subject", Some(b"1")),
+            (b"ce-sig", Some(b"x")),
+            (b"ce-subject", Some(b"2")),
+            (b"ce-time", Some(b"t")),
+            (b"ce-time", None),
+            (b"ce-", Some(b"no name")),
+        ]);
+        let attributes: Vec<_> = event.attributes().collect();
+        assert_eq!(attributes, [("sig", "x"), ("subject", "2")]);
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub mod schema_version;
 pub mod secret;
 pub mod signing;
 pub mod sink;
+pub mod sink_config;
 pub mod stored;
 pub mod subscription;
 pub mod tenant;

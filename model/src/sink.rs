@@ -6,9 +6,19 @@ use std::pin::Pin;
 
 use crate::attempt::{Attempt, Outcome};
 use crate::subscription::SinkConfig;
+use crate::tenant::TenantId;
 
 /// A future that a sink returns.
 pub type SinkFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Why a destination is not one that the hub calls; said to the tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotAdmitted {
+    /// The field of the sink's configuration that is at fault.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub message: String,
+}
 
 /// Delivers events to destinations.
 pub trait Sink: Send + Sync {
@@ -23,7 +33,11 @@ pub trait Sink: Send + Sync {
         self.attempt(attempt)
     }
 
-    /// Whether the hub may and can address this destination at all, asked when a subscription is
-    /// written. `Err` says what is wrong with it, for the tenant.
-    fn admit<'a>(&'a self, config: &'a SinkConfig) -> SinkFuture<'a, Result<(), String>>;
+    /// Whether the hub may and can address this destination for this tenant at all, asked when a
+    /// subscription is written.
+    fn admit<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        config: &'a SinkConfig,
+    ) -> SinkFuture<'a, Result<(), NotAdmitted>>;
 }

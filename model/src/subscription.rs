@@ -9,6 +9,7 @@ use crate::event_key::KeyPattern;
 use crate::id::SubscriptionId;
 use crate::retry::RetrySchedule;
 use crate::secret::Sealed;
+use crate::sink_config::{EventBridgeConfig, RabbitMqConfig, SqsConfig};
 use crate::tenant::TenantId;
 use crate::time::UnixMillis;
 
@@ -169,6 +170,14 @@ pub enum VerificationState {
 pub enum SinkConfig {
     /// An HTTP endpoint of the tenant.
     Webhook(WebhookConfig),
+    /// A queue of Amazon SQS.
+    Sqs(SqsConfig),
+    /// An event bus of Amazon EventBridge.
+    #[serde(rename = "eventbridge")]
+    EventBridge(EventBridgeConfig),
+    /// An exchange of a RabbitMQ.
+    #[serde(rename = "rabbitmq")]
+    RabbitMq(RabbitMqConfig),
     /// A log that the tenant reads.
     Pull,
 }
@@ -179,6 +188,9 @@ impl SinkConfig {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Webhook(_) => "webhook",
+            Self::Sqs(_) => "sqs",
+            Self::EventBridge(_) => "eventbridge",
+            Self::RabbitMq(_) => "rabbitmq",
             Self::Pull => "pull",
         }
     }

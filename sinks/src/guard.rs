@@ -143,6 +143,13 @@ impl AddressPolicy {
     }
 }
 
+/// All networks: what an operator's own choice of an address is judged by.
+pub(crate) fn everywhere() -> Vec<IpNet> {
+    let v4 = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0);
+    let v6 = Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 0);
+    vec![IpNet::V4(v4), IpNet::V6(v6)]
+}
+
 const fn v4(octets: [u8; 4], prefix: u8) -> Ipv4Net {
     let [a, b, c, d] = octets;
     Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)

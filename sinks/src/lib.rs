@@ -2,11 +2,20 @@
 //! trait and [`Sinks`], and nothing of HTTP. What every sink shares is here once: the address
 //! guard, the guarded resolver and the connection pools that keep tenants apart (I8).
 
+pub mod aws;
+pub mod eventbridge;
 pub mod guard;
 pub mod pool;
+pub mod rabbitmq;
 pub mod resolver;
+pub mod sqs;
 pub mod webhook;
 
+mod batch;
+mod http;
+mod outcome;
+#[cfg(test)]
+mod testing;
 mod trace_context;
 
 use std::path::PathBuf;
@@ -16,11 +25,16 @@ use serde::{Deserialize, Serialize};
 use streaming_hub_model::attempt::{Attempt, Outcome};
 use streaming_hub_model::ports::Clock;
 use streaming_hub_model::secret::Keyring;
-use streaming_hub_model::sink::{Sink, SinkFuture};
+use streaming_hub_model::sink::{NotAdmitted, Sink, SinkFuture};
 use streaming_hub_model::subscription::SinkConfig;
+use streaming_hub_model::tenant::TenantId;
 
+use crate::aws::{Aws, AwsSettings};
+use crate::eventbridge::EventBridge;
 use crate::guard::AddressPolicy;
+use crate::rabbitmq::{RabbitMq, RabbitMqSettings};
 use crate::resolver::Resolver;
+use crate::sqs::Sqs;
 use crate::webhook::{Webhook, WebhookSettings};
 
 /// Why the sinks cannot be set up. All of these are faults of the configuration or the machine.
@@ -42,6 +56,9 @@ pub enum Error {
     Tls(#[from] rustls::Error),
 }
 
+/// What a sink answers to a configuration of another one's kind: a fault of ours.
+const WRONG_SINK: &str = "the destination is of another kind";
+
 /// Settings of all sinks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -50,11 +67,18 @@ pub struct SinkSettings {
     pub addresses: AddressPolicy,
     /// Webhooks.
     pub webhook: WebhookSettings,
+    /// SQS and EventBridge.
+    pub aws: AwsSettings,
+    /// RabbitMQ.
+    pub rabbitmq: RabbitMqSettings,
 }
 
 /// Every sink that there is, chosen by the kind of a subscription's configuration.
 pub struct Sinks {
     webhook: Webhook,
+    sqs: Sqs,
+    eventbridge: EventBridge,
+    rabbitmq: RabbitMq,
     nowhere: Nowhere,
 }
 
@@ -66,7 +90,11 @@ impl Sink for Nowhere {
         Box::pin(async { Outcome::not_attempted("a pull subscription has no destination") })
     }
 
-    fn admit<'a>(&'a self, _: &'a SinkConfig) -> SinkFuture<'a, Result<(), String>> {
+    fn admit<'a>(
+        &'a self,
+        _: &'a TenantId,
+        _: &'a SinkConfig,
+    ) -> SinkFuture<'a, Result<(), NotAdmitted>> {
         Box::pin(async { Ok(()) })
     }
 }
@@ -82,13 +110,23 @@ impl Sinks {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Error> {
         let resolver = Resolver::new(settings.addresses);
-        let webhook = Webhook::new(settings.webhook, resolver, keyring, clock)?;
-        Ok(Self { webhook, nowhere: Nowhere })
+        let aws = Arc::new(Aws::new(settings.aws, resolver.clone(), Arc::clone(&keyring))?);
+        let (brokers, keys) = (resolver.clone(), Arc::clone(&keyring));
+        Ok(Self {
+            sqs: Sqs::new(Arc::clone(&aws), Arc::clone(&clock)),
+            eventbridge: EventBridge::new(aws, Arc::clone(&clock)),
+            rabbitmq: RabbitMq::new(settings.rabbitmq, brokers, keys, Arc::clone(&clock))?,
+            webhook: Webhook::new(settings.webhook, resolver, keyring, clock)?,
+            nowhere: Nowhere,
+        })
     }
 
     fn of(&self, config: &SinkConfig) -> &dyn Sink {
         match config {
             SinkConfig::Webhook(_) => &self.webhook,
+            SinkConfig::Sqs(_) => &self.sqs,
+            SinkConfig::EventBridge(_) => &self.eventbridge,
+            SinkConfig::RabbitMq(_) => &self.rabbitmq,
             SinkConfig::Pull => &self.nowhere,
         }
     }
@@ -99,7 +137,15 @@ impl Sink for Sinks {
         self.of(&attempt.subscription.sink).attempt(attempt)
     }
 
-    fn admit<'a>(&'a self, config: &'a SinkConfig) -> SinkFuture<'a, Result<(), String>> {
-        self.of(config).admit(config)
+    fn verify(&self, attempt: Attempt) -> SinkFuture<'_, Outcome> {
+        self.of(&attempt.subscription.sink).verify(attempt)
+    }
+
+    fn admit<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        config: &'a SinkConfig,
+    ) -> SinkFuture<'a, Result<(), NotAdmitted>> {
+        self.of(config).admit(tenant, config)
     }
 }

@@ -38,6 +38,8 @@ pub struct Limits {
     pub per_key: usize,
     /// Attempts at once to one host and port, over all tenants.
     pub per_host: usize,
+    /// Clients to one host and port, over all tenants, for clients that are a connection each.
+    pub clients_per_host: usize,
     /// How many clients are kept; more only while more are in use.
     pub clients: usize,
     /// How long an unused client is kept, milliseconds.
@@ -52,6 +54,9 @@ pub enum Error<E> {
     /// All turns were taken for all of the waiting time.
     #[error("all connections to the destination were busy for {0} ms")]
     Busy(u64),
+    /// The host has as many clients as it may have, and all of them are in use.
+    #[error("the host has {0} connections, which is its limit")]
+    Full(usize),
     /// No client could be made.
     #[error(transparent)]
     Make(E),
@@ -82,6 +87,7 @@ struct Entry<C> {
     client: C,
     turns: Arc<Semaphore>,
     host_turns: Arc<Semaphore>,
+    host: HostPort,
     used_at: UnixMillis,
 }
 
@@ -112,7 +118,7 @@ impl<C: Clone> Pools<C> {
         host: HostPort,
         make: impl FnOnce() -> Result<C, E>,
     ) -> Result<Lease<C>, Error<E>> {
-        let (client, turns, host_turns) = self.entry(key, host, make).map_err(Error::Make)?;
+        let (client, turns, host_turns) = self.entry(key, host, make)?;
         let both = async {
             let own = turns.acquire_owned().await.ok()?;
             Some((own, host_turns.acquire_owned().await.ok()?))
@@ -122,6 +128,13 @@ impl<C: Clone> Pools<C> {
             Ok(Some(turns)) => Ok(Lease { client, _turns: turns }),
             Ok(None) | Err(_) => Err(Error::Busy(self.limits.wait_ms)),
         }
+    }
+
+    /// Forgets what has not been used for the idle time. Every lease does so now and then; this is
+    /// for clients whose connections should end although nothing more is delivered.
+    pub fn sweep(&self) {
+        let now = self.clock.now();
+        self.state().sweep(now, self.limits.idle_ms);
     }
 
     /// How many clients are kept; a gauge.
@@ -146,7 +159,7 @@ impl<C: Clone> Pools<C> {
         key: &Key,
         host: HostPort,
         make: impl FnOnce() -> Result<C, E>,
-    ) -> Result<(C, Arc<Semaphore>, Arc<Semaphore>), E> {
+    ) -> Result<(C, Arc<Semaphore>, Arc<Semaphore>), Error<E>> {
         let now = self.clock.now();
         let mut state = self.state();
         if now.since(state.swept_at) >= self.limits.idle_ms {
@@ -156,17 +169,22 @@ impl<C: Clone> Pools<C> {
             entry.used_at = now;
             return Ok((entry.client.clone(), entry.turns.clone(), entry.host_turns.clone()));
         }
-        let client = make()?;
+        let per_host = self.limits.clients_per_host;
+        if !state.make_room_at(&host, per_host) {
+            return Err(Error::Full(per_host));
+        }
+        let client = make().map_err(Error::Make)?;
         if state.entries.len() >= self.limits.clients {
             state.sweep(now, self.limits.idle_ms);
             state.make_room(self.limits.clients);
         }
         let turns = Arc::new(Semaphore::new(self.limits.per_key));
-        let host_turns = state.host_turns(host, self.limits.per_host);
+        let host_turns = state.host_turns(host.clone(), self.limits.per_host);
         let entry = Entry {
             client: client.clone(),
             turns: turns.clone(),
             host_turns: host_turns.clone(),
+            host,
             used_at: now,
         };
         state.entries.insert(key.clone(), entry);
@@ -187,6 +205,22 @@ impl<C> State<C> {
         while self.entries.len() >= clients_max {
             let unused = self.entries.iter().filter(|(_, entry)| !entry.is_in_use());
             let Some((oldest, _)) = unused.min_by_key(|(_, entry)| entry.used_at) else { return };
+            let oldest = oldest.clone();
+            self.entries.remove(&oldest);
+        }
+    }
+
+    /// Forgets the longest unused of a host until one more fits; whether it does.
+    fn make_room_at(&mut self, host: &HostPort, clients_max: usize) -> bool {
+        loop {
+            let there = self.entries.iter().filter(|(_, entry)| entry.host == *host);
+            if there.clone().count() < clients_max {
+                return true;
+            }
+            let unused = there.filter(|(_, entry)| !entry.is_in_use());
+            let Some((oldest, _)) = unused.min_by_key(|(_, entry)| entry.used_at) else {
+                return false;
+            };
             let oldest = oldest.clone();
             self.entries.remove(&oldest);
         }

@@ -12,10 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use streaming_hub_model::attempt::ErrorClass;
 use streaming_hub_model::sink::SinkFuture;
 use tokio::time::Instant;
 
-use crate::guard::{AddressPolicy, Refused};
+use crate::guard::{AddressPolicy, Refused, Target};
 
 /// Why a name gives no address to connect to.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +33,18 @@ pub enum Error {
     /// It resolves to nothing.
     #[error("the host name has no address")]
     Empty,
+}
+
+impl Error {
+    /// The class of a failure for this reason; none where it is the hub's own fault.
+    #[must_use]
+    pub fn class(&self) -> Option<ErrorClass> {
+        match self {
+            Self::Refused(_) => Some(ErrorClass::RefusedAddress),
+            Self::Failed(_) | Self::Empty => Some(ErrorClass::Dns),
+            Self::Unavailable(_) => None,
+        }
+    }
 }
 
 /// Where addresses come from.
@@ -110,6 +123,48 @@ impl Resolver {
     #[must_use]
     pub fn policy(&self) -> &AddressPolicy {
         &self.policy
+    }
+
+    /// The same, to be kept by a client.
+    #[must_use]
+    pub(crate) fn shared_policy(&self) -> Arc<AddressPolicy> {
+        Arc::clone(&self.policy)
+    }
+
+    /// Whether a target that [`crate::guard::target`] admitted can be called: its name resolves to
+    /// permitted addresses, within `limit`.
+    ///
+    /// # Errors
+    /// What is wrong with it, for the tenant.
+    pub async fn admit(&self, target: &Target, limit: Duration) -> Result<(), String> {
+        if target.literal().is_some() {
+            return Ok(());
+        }
+        self.admit_host(target.host(), limit).await
+    }
+
+    /// The same for a bare host: a name, or an address as text.
+    ///
+    /// # Errors
+    /// What is wrong with it, for the tenant.
+    pub async fn admit_host(&self, host: &str, limit: Duration) -> Result<(), String> {
+        match tokio::time::timeout(limit, self.addresses(host)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("the host name did not resolve in time".to_owned()),
+        }
+    }
+
+    /// The permitted addresses of a bare host: a name, or an address as text, which no resolver is
+    /// asked for.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, Error> {
+        match host.parse::<IpAddr>() {
+            Ok(ip) => self.policy.judge(ip).map(|()| vec![ip]).map_err(Error::Refused),
+            Err(_) => self.permitted(host).await,
+        }
     }
 
     /// The addresses of a host name, at least one, in the resolver's order. One that is not

@@ -1,6 +1,6 @@
 //! The webhook sink (contract section 5): one signed `POST` per attempt. `request` says what goes
-//! out, `client` how, `classify` what the answer means; this file ties them to the clock, the
-//! secrets and the limits.
+//! out, [`crate::http`] how, `classify` what the answer means; this file ties them to the clock,
+//! the secrets and the limits.
 //!
 //! What the hub itself cannot do (open a secret, make a client, get a turn within the waiting
 //! time) is no attempt. The wait for a turn comes before the attempt's own time begins, so a
@@ -8,7 +8,6 @@
 //! [`WebhookSettings::timeout_ms`].
 
 mod classify;
-mod client;
 mod request;
 
 #[cfg(test)]
@@ -24,12 +23,15 @@ use serde::{Deserialize, Serialize};
 use streaming_hub_model::attempt::{Attempt, ErrorClass, Outcome};
 use streaming_hub_model::ports::Clock;
 use streaming_hub_model::secret::{self, Keyring, Owner};
-use streaming_hub_model::sink::{Sink, SinkFuture};
+use streaming_hub_model::sink::{NotAdmitted, Sink, SinkFuture};
 use streaming_hub_model::subscription::{SinkConfig, WebhookConfig};
+use streaming_hub_model::tenant::TenantId;
 use tokio::time::Instant;
 
 use crate::Error;
+use crate::WRONG_SINK;
 use crate::guard::{self, Target};
+use crate::http::{self, Factory, HttpLimits};
 use crate::pool::{Key, Lease, Limits, Pools};
 use crate::resolver::Resolver;
 
@@ -98,10 +100,21 @@ impl WebhookSettings {
         }
     }
 
+    fn http_limits(&self) -> HttpLimits {
+        HttpLimits {
+            timeout_ms: self.timeout_ms,
+            connect_timeout_ms: self.connect_timeout_ms,
+            idle_ms: self.pool_idle_ms,
+            connections_max: self.connections_per_destination_max,
+            ca_file: self.ca_file.clone(),
+        }
+    }
+
     fn limits(&self) -> Limits {
         Limits {
             per_key: self.connections_per_destination_max,
             per_host: self.connections_per_host_max,
+            clients_per_host: usize::MAX,
             clients: self.pools_max,
             idle_ms: self.pool_idle_ms,
             wait_ms: self.slot_wait_ms,
@@ -114,7 +127,7 @@ pub struct Webhook {
     settings: WebhookSettings,
     resolver: Resolver,
     keyring: Arc<Keyring>,
-    factory: client::Factory,
+    factory: Factory,
     pools: Pools<Client>,
     clock: Arc<dyn Clock>,
 }
@@ -132,14 +145,14 @@ impl Webhook {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Error> {
         settings.validate()?;
-        let factory = client::Factory::new(&settings, resolver.clone())?;
+        let factory = Factory::new(&settings.http_limits(), resolver.clone())?;
         let pools = Pools::new(settings.limits(), Arc::clone(&clock));
         Ok(Self { settings, resolver, keyring, factory, pools, clock })
     }
 
     async fn deliver(&self, attempt: &Attempt) -> Outcome {
-        let SinkConfig::Webhook(config) = &attempt.subscription.sink else {
-            return Outcome::not_attempted(OTHER_SINK);
+        let Some(config) = config(&attempt.subscription.sink) else {
+            return Outcome::not_attempted(WRONG_SINK);
         };
         if attempt.event.payload.len() > self.settings.payload_bytes_max {
             let detail =
@@ -199,10 +212,10 @@ impl Webhook {
 
     async fn exchange(&self, client: &Client, request: Request, began: Instant) -> Outcome {
         let deadline = began + Duration::from_millis(self.settings.timeout_ms);
-        let sent = client::foreground(client.execute(request));
+        let sent = http::foreground(client.execute(request));
         match tokio::time::timeout_at(deadline, sent).await {
             Ok(Ok(response)) => classify::response(response, self.clock.now(), deadline).await,
-            Ok(Err(error)) => classify::error(&error),
+            Ok(Err(error)) => http::failure::outcome(&error),
             Err(_) => Outcome::failed(
                 ErrorClass::Timeout,
                 format!("no answer within {} ms", self.settings.timeout_ms),
@@ -210,18 +223,16 @@ impl Webhook {
         }
     }
 
-    async fn check(&self, config: &WebhookConfig) -> Result<(), String> {
+    async fn check(&self, config: &WebhookConfig) -> Result<(), NotAdmitted> {
+        let message = self.reachable(config).await;
+        message.map_err(|message| NotAdmitted { field: "url", message })
+    }
+
+    async fn reachable(&self, config: &WebhookConfig) -> Result<(), String> {
         let target = guard::target(&config.url, self.resolver.policy())
             .map_err(|refused| refused.to_string())?;
-        if target.literal().is_some() {
-            return Ok(());
-        }
         let limit = Duration::from_millis(self.settings.connect_timeout_ms);
-        match tokio::time::timeout(limit, self.resolver.permitted(target.host())).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("the host name did not resolve in time".to_owned()),
-        }
+        self.resolver.admit(&target, limit).await
     }
 }
 
@@ -230,13 +241,20 @@ impl Sink for Webhook {
         Box::pin(async move { self.deliver(&attempt).await })
     }
 
-    fn admit<'a>(&'a self, sink: &'a SinkConfig) -> SinkFuture<'a, Result<(), String>> {
+    fn admit<'a>(
+        &'a self,
+        _: &'a TenantId,
+        sink: &'a SinkConfig,
+    ) -> SinkFuture<'a, Result<(), NotAdmitted>> {
         Box::pin(async move {
-            let SinkConfig::Webhook(config) = sink else { return Err(OTHER_SINK.to_owned()) };
-            self.check(config).await
+            match config(sink) {
+                Some(config) => self.check(config).await,
+                None => Err(NotAdmitted { field: "type", message: WRONG_SINK.to_owned() }),
+            }
         })
     }
 }
 
-/// What is said of a configuration that was meant for another sink.
-const OTHER_SINK: &str = "the destination is no webhook";
+fn config(sink: &SinkConfig) -> Option<&WebhookConfig> {
+    if let SinkConfig::Webhook(config) = sink { Some(config) } else { None }
+}

@@ -41,7 +41,7 @@ impl Kind {
         match default {
             toml::Value::Integer(_) => Self::Integer,
             toml::Value::Boolean(_) => Self::Boolean,
-            toml::Value::Array(_) if key == "api.tokens" => Self::Tables,
+            toml::Value::Array(_) if matches!(key, "api.tokens" | "aws.ambient") => Self::Tables,
             toml::Value::Array(list) if list.iter().any(toml::Value::is_integer) => Self::Integers,
             toml::Value::Array(_) => Self::Texts,
             _ => Self::Text,

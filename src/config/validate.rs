@@ -65,6 +65,18 @@ pub(super) const BOUNDS: &[(&str, i64, i64)] = &[
     ("webhook.payload_bytes_max", 1_024, 67_108_864),
     ("webhook.connections_per_destination", 1, 128),
     ("webhook.idle_ms", 0, 3_600_000),
+    ("aws.timeout_ms", 100, 300_000),
+    ("aws.connect_timeout_ms", 100, 300_000),
+    ("aws.linger_ms", 0, 1_000),
+    ("aws.idle_ms", 0, 3_600_000),
+    ("aws.sqs_message_bytes_max", 1_024, 67_108_864),
+    ("aws.eventbridge_entry_bytes_max", 1_024, 67_108_864),
+    ("rabbitmq.timeout_ms", 100, 300_000),
+    ("rabbitmq.connect_timeout_ms", 100, 300_000),
+    ("rabbitmq.heartbeat_s", 1, 600),
+    ("rabbitmq.idle_ms", 0, 3_600_000),
+    ("rabbitmq.payload_bytes_max", 1_024, 67_108_864),
+    ("rabbitmq.connections_per_host", 1, 10_000),
     ("dlq.index_entries_max", 1_000, 10_000_000),
     ("dlq.index_retention_hours", 1, 87_600),
     ("api.subscriptions_per_tenant", 1, 100_000),
@@ -89,7 +101,7 @@ pub(super) fn validate(config: &Config, values: &toml::Table) -> Vec<Problem> {
     };
     problems.extend(orderings.filter(sound));
     problems.extend(encryption(config));
-    problems.extend(ca_file(config));
+    problems.extend(ca_files(config));
     problems.extend(jwt(config));
     problems.extend(tokens(&config.api.tokens));
     problems.extend(cluster(&config.cluster));
@@ -231,21 +243,8 @@ fn time_limits(config: &Config) -> Vec<Limit> {
             (runtime.transaction_timeout_ms / 4, "a quarter of runtime.transaction_timeout_ms"),
             "the broker would end transactions that are merely waiting for their commit",
         ),
-        limit(
-            "webhook.connect_timeout_ms",
-            config.webhook.connect_timeout_ms,
-            (config.webhook.timeout_ms, "webhook.timeout_ms"),
-            "connecting is part of the attempt",
-        ),
     ];
-    if config.roles.has(Role::Api) {
-        limits.push(limit(
-            "webhook.timeout_ms",
-            config.webhook.timeout_ms,
-            (config.api.request_timeout_ms.saturating_sub(1), "less than api.request_timeout_ms"),
-            "a verification attempts a delivery within its request",
-        ));
-    }
+    limits.extend(attempts(config));
     let socket = config.kafka.properties.iter().find(|(name, _)| *name == "socket.timeout.ms");
     limits.extend(socket.and_then(|(_, value)| value.parse().ok()).map(|value| {
         limit(
@@ -334,8 +333,42 @@ fn jwt(config: &Config) -> Option<Problem> {
     Some(Problem::new("jwt", format!("cannot be used: {error:#}"), remedy))
 }
 
-fn ca_file(config: &Config) -> Option<Problem> {
-    let path = config.webhook.ca_file.as_ref()?;
+/// The time-outs of each kind of destination.
+fn attempts(config: &Config) -> Vec<Limit> {
+    let (webhook, aws, rabbitmq) = (&config.webhook, &config.aws, &config.rabbitmq);
+    let kinds = [
+        (
+            ("webhook.connect_timeout_ms", webhook.connect_timeout_ms),
+            ("webhook.timeout_ms", webhook.timeout_ms),
+        ),
+        (("aws.connect_timeout_ms", aws.connect_timeout_ms), ("aws.timeout_ms", aws.timeout_ms)),
+        (
+            ("rabbitmq.connect_timeout_ms", rabbitmq.connect_timeout_ms),
+            ("rabbitmq.timeout_ms", rabbitmq.timeout_ms),
+        ),
+    ];
+    let limit = |key, value, (most, of), why| Limit { key, value, most, of, why };
+    let request_ms = config.api.request_timeout_ms.saturating_sub(1);
+    let mut limits = Vec::new();
+    for ((connect_key, connect_ms), (key, ms)) in kinds {
+        let why = "connecting is part of the attempt";
+        limits.push(limit(connect_key, connect_ms, (ms, key), why));
+        if config.roles.has(Role::Api) {
+            let why = "a verification attempts a delivery within its request";
+            limits.push(limit(key, ms, (request_ms, "less than api.request_timeout_ms"), why));
+        }
+    }
+    limits
+}
+
+fn ca_files(config: &Config) -> Vec<Problem> {
+    let files =
+        [("webhook.ca_file", &config.webhook.ca_file), ("aws.ca_file", &config.aws.ca_file)];
+    files.into_iter().filter_map(|(key, path)| ca_file(key, path.as_ref())).collect()
+}
+
+fn ca_file(key: &str, path: Option<&std::path::PathBuf>) -> Option<Problem> {
+    let path = path?;
     let wrong = match std::fs::read(path) {
         Err(error) => format!("cannot be read: {error}"),
         Ok(bytes) if !String::from_utf8_lossy(&bytes).contains("-----BEGIN CERTIFICATE-----") => {
@@ -343,7 +376,7 @@ fn ca_file(config: &Config) -> Option<Problem> {
         }
         Ok(_) => return None,
     };
-    Some(Problem::new("webhook.ca_file", wrong, "Name a PEM file of certificates"))
+    Some(Problem::new(key, wrong, "Name a PEM file of certificates"))
 }
 
 fn tokens(tokens: &[Token]) -> Vec<Problem> {

@@ -19,19 +19,20 @@ use crate::settings;
 /// How long an instance may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
 /// Metrics that the text shows, without their common beginning.
-const SHOWN: [&str; 12] = [
+const SHOWN: [&str; 13] = [
     "aborts_total",
     "attempts_in_flight_count",
     "client_rebuilds_total",
     "dead_letters_total",
     "lag_records",
     "lost_records_total",
-    "oldest_overdue_seconds",
+    "overdue_age_ms",
     "producer_dlq_lag_records",
     "quarantined_total",
     "stalled_tasks_count",
     "standby_lag_records",
     "subscriptions_count",
+    "waiting_jobs_count",
 ];
 /// The common beginning.
 const PREFIX: &str = "streaming_hub_";

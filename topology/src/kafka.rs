@@ -11,6 +11,7 @@ pub(crate) mod membership;
 pub(crate) mod offsets;
 pub mod peek;
 pub(crate) mod session_clients;
+pub mod statistics;
 pub(crate) mod transactor;
 
 use rdkafka::message::Message;

@@ -1,5 +1,7 @@
 //! The body of a creation: bounds of every field, and all errors at once.
 
+mod sinks;
+
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use streaming_hub_model::event_key::KeyPattern;
@@ -128,7 +130,7 @@ fn a_webhook_url_is_kept_in_its_canonical_spelling() {
         let draft = parse(with("/sink/url", &json!(text))).ok();
         let url = draft.and_then(|draft| match draft.sink {
             SinkDraft::Webhook { url, .. } => Some(url),
-            SinkDraft::Pull => None,
+            _ => None,
         });
         assert_eq!(url.as_deref(), canonical, "{text}");
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{admin, events, process, subscriptions};
+use super::{admin, events, process, sinks, subscriptions};
 use crate::problem::Code;
 
 /// What the document says of the API as a whole.
@@ -15,6 +15,7 @@ every answer carries `X-Request-Id`.";
 pub(crate) fn all() -> Map<String, Value> {
     let lists = [
         shared(),
+        sinks::schemas(),
         subscriptions::schemas(),
         admin::schemas(),
         events::schemas(),

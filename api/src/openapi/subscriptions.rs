@@ -4,12 +4,9 @@ use serde_json::{Value, json};
 use streaming_hub_model::retry::{STEP_MS_MAX, STEPS_MAX};
 use streaming_hub_model::subscription::MAX_IN_FLIGHT_MAX;
 
-use super::schema_ref;
 use super::schemas::{Named, closed, object, timestamp};
-use crate::draft::{
-    NAME_CHARS_MAX, ORIGIN_BYTES_MAX, SECRET_CHARS_MAX, SECRET_CHARS_MIN, URL_BYTES_MAX,
-};
-
+use super::{schema_ref, sinks};
+use crate::draft::{NAME_CHARS_MAX, ORIGIN_BYTES_MAX, SECRET_CHARS_MAX, SECRET_CHARS_MIN};
 use crate::secrets::OVERLAP_S_MAX;
 
 /// The id that examples use.
@@ -19,10 +16,8 @@ const ID: &str = "0198f3a2-11aa-7c3e-9d21-5b8f0c4de001";
 pub(super) fn schemas() -> Named {
     vec![
         ("NewSubscription", new_subscription()),
-        ("NewSink", new_sink()),
         ("Subscription", subscription()),
         ("CreatedSubscription", created()),
-        ("Sink", sink()),
         ("SubscriptionPatch", patch()),
         ("Rotation", rotation()),
         ("Switch", switch()),
@@ -104,41 +99,6 @@ fn new_subscription() -> Value {
         "sink": {"type": "webhook", "url": "https://example.com/hooks/ledger"},
     }]);
     schema
-}
-
-fn url() -> Value {
-    json!({
-        "type": "string", "format": "uri", "maxLength": URL_BYTES_MAX,
-        "description": "Where events are POSTed: an https URL.",
-    })
-}
-
-fn new_sink() -> Value {
-    json!({"oneOf": [new_webhook(), closed(&pull(), &["type"])]})
-}
-
-/// A log that its owner reads has no settings.
-fn pull() -> Value {
-    json!({"type": {"type": "string", "const": "pull"}})
-}
-
-fn new_webhook() -> Value {
-    closed(
-        &json!({
-            "type": {"type": "string", "const": "webhook"},
-            "url": url(),
-            "secret": secret("The signing secret; without one the hub makes it."),
-        }),
-        &["type", "url"],
-    )
-}
-
-fn sink() -> Value {
-    let webhook = object(
-        &json!({"type": {"type": "string", "const": "webhook"}, "url": url()}),
-        &["type", "url"],
-    );
-    json!({"oneOf": [webhook, object(&pull(), &["type"])]})
 }
 
 fn subscription() -> Value {
@@ -237,9 +197,7 @@ fn delivery() -> Value {
 
 fn patch() -> Value {
     let mut properties = settings();
-    let mut sink = new_sink();
-    sink["required"] = json!([]);
-    properties["sink"] = sink;
+    properties["sink"] = sinks::patched();
     let mut schema = closed(&nullable(properties), &[]);
     schema["examples"] = json!([{"paused": true}, {"sink": {"url": "https://example.com/new"}}]);
     schema
@@ -276,7 +234,7 @@ fn rewrapped() -> Value {
     )
 }
 
-fn secret(about: &str) -> Value {
+pub(super) fn secret(about: &str) -> Value {
     json!({
         "type": ["string", "null"],
         "minLength": SECRET_CHARS_MIN, "maxLength": SECRET_CHARS_MAX,

@@ -304,3 +304,51 @@ async fn a_creation_is_not_probed_unless_it_asks_for_it() {
     let changes = harness.hub.changes.lock().unwrap();
     assert!(matches!(&changes[..], [change] if matches!(change.action, Action::Create { .. })));
 }
+
+#[tokio::test]
+async fn credentials_are_stored_sealed_and_never_shown() {
+    let harness = Harness::new();
+    let sinks = [
+        json!({
+            "type": "sqs", "queue_url": "https://sqs.eu-west-1.amazonaws.com/123456789012/q",
+            "credentials": {
+                "mode": "keys", "access_key_id": "AKIA", "secret_access_key": "confidential",
+                "session_token": "confidential",
+            },
+        }),
+        json!({
+            "type": "rabbitmq", "host": "mq.example.com", "exchange": "events",
+            "routing_key": "{type}", "username": "hub", "password": "confidential",
+        }),
+    ];
+    for sink in sinks {
+        let mut wanted = body();
+        wanted["sink"] = sink;
+        let answer = harness.post(ALL, &wanted).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        let created = answer.json();
+        assert!(created.get("signing_secret").is_none(), "nothing is signed");
+        let id = created["id"].as_str().unwrap();
+        let shown = harness.get(&one(id)).await.json();
+        let stored = serde_json::to_string(&*harness.hub.record(id).unwrap()).unwrap();
+        for text in [created.to_string(), shown.to_string(), stored] {
+            assert!(!text.contains("confidential"), "{text}");
+        }
+        assert!(!shown.to_string().contains("key_id\":\"k"), "nor what is sealed: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_role_is_assumed_with_an_external_id_of_the_tenants_own() {
+    let harness = Harness::new();
+    let mut wanted = body();
+    wanted["sink"] = json!({
+        "type": "eventbridge",
+        "event_bus": "arn:aws:events:eu-west-1:123456789012:event-bus/orders",
+        "credentials": {"mode": "role", "role_arn": "arn:aws:iam::123456789012:role/hub"},
+    });
+    let created = harness.post(ALL, &wanted).await.json();
+    let record = harness.hub.record(created["id"].as_str().unwrap()).unwrap();
+    let expected = harness.keyring.external_id(&record.tenant).unwrap();
+    assert_eq!(created["sink"]["credentials"]["external_id"], expected);
+}

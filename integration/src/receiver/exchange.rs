@@ -82,6 +82,11 @@ fn behave(
             stream.write_all((head + &body).as_bytes())?;
             Ok(true)
         }
+        Behaviour::RetryAfter(status, seconds) => {
+            let head = format!("HTTP/1.1 {status} Told\r\nContent-Length: 0\r\n");
+            stream.write_all(format!("{head}Retry-After: {seconds}\r\n\r\n").as_bytes())?;
+            Ok(true)
+        }
         Behaviour::Redirect(to) => {
             let head = "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: ";
             stream.write_all(format!("{head}{to}\r\n\r\n").as_bytes())?;

@@ -119,10 +119,9 @@ pub(super) fn rotated(
 /// The record with the same secrets under other seals.
 pub(super) fn resealed(record: &Subscription, pairs: &[(Sealed, Sealed)]) -> Option<Subscription> {
     let mut new = record.clone();
-    let SinkConfig::Webhook(webhook) = &mut new.sink else { return None };
-    for secret in &mut webhook.secrets {
-        if let Some((_, to)) = pairs.iter().find(|(from, _)| *from == secret.sealed) {
-            secret.sealed = to.clone();
+    for sealed in new.sink.seals_mut() {
+        if let Some((_, to)) = pairs.iter().find(|(from, _)| *from == *sealed) {
+            *sealed = to.clone();
         }
     }
     // A PATCH that was made from the old seals would put them back.

@@ -14,7 +14,14 @@ impl Clock for Hand {
     }
 }
 
-const LIMITS: Limits = Limits { per_key: 2, per_host: 3, clients: 2, idle_ms: 1000, wait_ms: 20 };
+const LIMITS: Limits = Limits {
+    per_key: 2,
+    per_host: 3,
+    clients_per_host: usize::MAX,
+    clients: 2,
+    idle_ms: 1000,
+    wait_ms: 20,
+};
 
 fn key(tenant: &str, generation: u64) -> Key {
     let tenant = TenantId::parse(tenant).unwrap();

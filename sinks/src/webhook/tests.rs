@@ -215,8 +215,9 @@ async fn a_destination_is_admitted_only_if_it_may_be_called_and_resolves() {
         ("https://slow.example/", "the host name did not resolve in time"),
     ];
     for (url, expected) in table {
-        let config = Draft::new(url).subscription().sink;
-        let found = sink.admit(&config).await.err().unwrap_or_default();
+        let subscription = Draft::new(url).subscription();
+        let refused = sink.admit(&subscription.tenant, &subscription.sink).await;
+        let found = refused.err().map(|refused| refused.message).unwrap_or_default();
         assert_eq!(found, expected, "{url}");
     }
 }
@@ -224,10 +225,11 @@ async fn a_destination_is_admitted_only_if_it_may_be_called_and_resolves() {
 #[tokio::test]
 async fn every_sink_is_reached_through_the_registry_by_its_kind() {
     let settings =
-        crate::SinkSettings { addresses: policy(true), webhook: WebhookSettings::default() };
+        crate::SinkSettings { addresses: policy(true), ..crate::SinkSettings::default() };
     let sinks = crate::Sinks::new(settings, keyring(), Arc::new(Still)).unwrap();
     let server = server::Server::start(|_| server::Reply::keep(200)).await;
     let draft = Draft::new(server.url());
     assert!(is_delivered(&sinks.attempt(draft.build()).await));
-    assert_eq!(sinks.admit(&draft.subscription().sink).await, Ok(()));
+    let subscription = draft.subscription();
+    assert_eq!(sinks.admit(&subscription.tenant, &subscription.sink).await, Ok(()));
 }

@@ -3,6 +3,7 @@
 use streaming_hub_model::ports::Clock as _;
 use streaming_hub_topology::clock::SystemClock;
 use streaming_hub_topology::kafka::admin::Administrator;
+use streaming_hub_topology::runtime::spec::SubTopology;
 use streaming_hub_topology::tools::groups::{GroupState, Groups};
 use streaming_hub_topology::tools::probe;
 use streaming_hub_topology::topology;
@@ -16,8 +17,6 @@ use crate::settings;
 const SKEW_WARNING_MS: u64 = 1_000;
 /// By more than this signatures and tokens are refused, milliseconds.
 const SKEW_PROBLEM_MS: u64 = 60_000;
-/// A group that stands behind by more than this without a member is worth a word, records.
-const BEHIND: i64 = 0;
 
 /// Looks, and answers whether the cluster is there at all.
 pub(super) fn look(config: &Config, findings: &mut Findings) -> anyhow::Result<bool> {
@@ -46,11 +45,38 @@ pub(super) fn look(config: &Config, findings: &mut Findings) -> anyhow::Result<b
             return Ok(false);
         }
     }
-    transactions(config, findings)?;
-    topics(config, findings)?;
-    groups(config, findings);
+    let specs = topology::all(settings::follow(config)?);
+    // Side by side: each waits for the cluster, most of the time for new connections.
+    let looks: Vec<Look<'_>> = vec![
+        Box::new(|own| transactions(config, own)),
+        Box::new(|own| topics(config, own)),
+        Box::new(|own| replicas(config, own)),
+    ];
+    let of_groups = specs.iter().map(|spec| -> Look<'_> {
+        Box::new(move |own| {
+            group(config, spec, own);
+            Ok(())
+        })
+    });
+    let found = std::thread::scope(|scope| {
+        let running = looks.into_iter().chain(of_groups).map(|look| {
+            scope.spawn(move || {
+                let mut own = Findings::default();
+                look(&mut own).map(|()| own)
+            })
+        });
+        let running: Vec<_> = running.collect();
+        running.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+    });
+    for own in found {
+        let own = own.map_err(|_| anyhow::anyhow!("a look at the cluster panicked"))??;
+        findings.0.extend(own.0);
+    }
     Ok(true)
 }
+
+/// One look, with findings of its own.
+type Look<'a> = Box<dyn FnOnce(&mut Findings) -> anyhow::Result<()> + Send + 'a>;
 
 fn transactions(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let (kafka, application) = (settings::kafka(config), &config.application_id);
@@ -116,15 +142,19 @@ fn topics(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
             }
         }
     }
-    let replicated = block_on(async { Ok(probe::replication(&kafka, &plan).await) })?;
-    match replicated {
+    Ok(())
+}
+
+fn replicas(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    let (kafka, plan) = (settings::kafka(config), settings::topics(config));
+    match block_on(async { Ok(probe::replication(&kafka, &plan).await) })? {
         Err(error) => findings.problem("replicas", error.to_string(), "ask again"),
-        Ok(found) => replicas(config, &found, findings),
+        Ok(found) => judge_replicas(config, &found, findings),
     }
     Ok(())
 }
 
-fn replicas(config: &Config, found: &[probe::Replicated], findings: &mut Findings) {
+fn judge_replicas(config: &Config, found: &[probe::Replicated], findings: &mut Findings) {
     let wanted = usize::try_from(config.topics.replication_factor).unwrap_or(0);
     let mut sound = true;
     for own in found {
@@ -171,26 +201,23 @@ fn replicas(config: &Config, found: &[probe::Replicated], findings: &mut Finding
     }
 }
 
-fn groups(config: &Config, findings: &mut Findings) {
+fn group(config: &Config, spec: &SubTopology, findings: &mut Findings) {
     let groups = Groups::new(settings::kafka(config), &config.application_id);
-    let Ok(follow) = settings::follow(config) else { return };
-    for spec in topology::all(follow) {
-        match groups.state(&spec) {
-            Err(error) => findings.problem(
-                "groups",
-                format!("{}: {error}", spec.group(&config.application_id)),
-                "a pending transaction holds a position back for runtime.transaction_timeout_ms \
-                 and 10 s more; a right may be missing (`streaming-hub acls`)",
-            ),
-            Ok(state) => group(&state, findings),
-        }
+    match groups.state(spec) {
+        Err(error) => findings.problem(
+            "groups",
+            format!("{}: {error}", spec.group(&config.application_id)),
+            "a pending transaction holds a position back for runtime.transaction_timeout_ms and \
+             10 s more; a right may be missing (`streaming-hub acls`)",
+        ),
+        Ok(state) => judge_group(&state, findings),
     }
 }
 
-fn group(state: &GroupState, findings: &mut Findings) {
+fn judge_group(state: &GroupState, findings: &mut Findings) {
     let lag: i64 = state.positions.iter().map(|own| own.lag()).sum();
     let name = &state.group;
-    if state.members.is_empty() && lag > BEHIND && state.positions.iter().any(|p| p.lag() > 0) {
+    if state.members.is_empty() && lag > 0 {
         findings.warning(
             "groups",
             format!("{name} has no member and is {lag} records behind"),

@@ -1,6 +1,6 @@
 //! The index of the producers' dead letters: in memory, bounded by count and by age, ordered by
 //! time. What an entry holds stays in its topic; here is only what lists show and filters ask for,
-//! about 110 bytes each. Rebuilt from the topics at a start, so it needs no disk.
+//! about 125 bytes each. Rebuilt from the topics at a start, so it needs no disk.
 //!
 //! Invariant: an entry is in it once, whoever reads it again.
 

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use rdkafka::ClientConfig;
 
+use super::statistics;
+
 /// What one partition gives to an answer of the broker, bytes.
 const FETCH_PARTITION_BYTES: usize = 1024 * 1024;
 /// The size of one answer, bytes.
@@ -88,6 +90,7 @@ impl KafkaSettings {
         let mut config = self.reader(instance);
         config.set("group.id", group);
         config.set("group.instance.id", instance);
+        config.set("statistics.interval.ms", statistics::INTERVAL_MS);
         config.set("group.protocol", "classic");
         config.set("partition.assignment.strategy", "cooperative-sticky");
         config.set("session.timeout.ms", self.session_timeout_ms.to_string());
@@ -132,6 +135,7 @@ impl KafkaSettings {
     pub fn transactional(&self, transactional_id: &str) -> ClientConfig {
         let mut config = self.writer(transactional_id);
         config.set("transactional.id", transactional_id);
+        config.set("statistics.interval.ms", statistics::INTERVAL_MS);
         config.set("transaction.timeout.ms", self.transaction_timeout_ms.to_string());
         // The next transaction meets the markers of the last one; the defaults sleep 100 ms.
         config.set("retry.backoff.ms", "1");

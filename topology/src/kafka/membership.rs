@@ -10,9 +10,9 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaRespErr;
-use rdkafka::{ClientConfig, TopicPartitionList};
+use rdkafka::{ClientConfig, Statistics, TopicPartitionList};
 
-use super::ffi;
+use super::{ffi, statistics};
 use crate::runtime::clients::GroupEvent;
 use crate::runtime::mailbox::TaskId;
 
@@ -56,6 +56,10 @@ impl ClientContext for Membership {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "consumer");
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        statistics::observe(&statistics);
     }
 }
 

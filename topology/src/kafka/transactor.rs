@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use rdkafka::TopicPartitionList;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseProducer, Producer, ProducerContext};
+use rdkafka::{Statistics, TopicPartitionList};
 
 use super::error::Error;
-use super::ffi;
 use super::membership::Membership;
+use super::{ffi, statistics};
 use crate::clock::Watch;
 use crate::runtime::processor::{Output, Outputs};
 use crate::topics::Topic;
@@ -38,7 +38,11 @@ impl Reports {
     }
 }
 
-impl ClientContext for Reports {}
+impl ClientContext for Reports {
+    fn stats(&self, statistics: Statistics) {
+        statistics::observe(&statistics);
+    }
+}
 
 impl ProducerContext for Reports {
     type DeliveryOpaque = ();

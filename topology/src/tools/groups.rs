@@ -79,11 +79,11 @@ impl Groups {
     }
 
     /// The partitions of a sub-topology's sources.
-    ///
-    /// # Errors
-    /// When Kafka does not answer.
-    pub fn sources(&self, spec: &SubTopology) -> Result<Vec<(String, i32)>, Error> {
-        let reader = self.reader(&spec.group(&self.application))?;
+    fn sources_by(
+        &self,
+        reader: &BaseConsumer,
+        spec: &SubTopology,
+    ) -> Result<Vec<(String, i32)>, Error> {
         let metadata = reader.fetch_metadata(None, ANSWER)?;
         let wanted = |topic: &str| spec.source.reads(&self.application, topic);
         let topics = metadata.topics().iter().filter(|topic| wanted(topic.name()));
@@ -102,7 +102,7 @@ impl Groups {
         let name = spec.group(&self.application);
         let reader = self.reader(&name)?;
         let group = group::describe(&reader, &name)?;
-        let sources = self.sources(spec)?;
+        let sources = self.sources_by(&reader, spec)?;
         let asked: Vec<_> = sources.iter().map(|(t, p)| (t.as_str(), *p)).collect();
         let low = offsets::low_watermarks(&reader, &asked)?;
         let high = offsets::high_watermarks(&reader, &asked)?;
@@ -130,8 +130,8 @@ impl Groups {
         spec: &SubTopology,
         time: Option<UnixMillis>,
     ) -> Result<Vec<(String, i32, i64)>, Error> {
-        let sources = self.sources(spec)?;
         let reader = self.reader(&spec.group(&self.application))?;
+        let sources = self.sources_by(&reader, spec)?;
         let asked: Vec<_> = sources.iter().map(|(t, p)| (t.as_str(), *p)).collect();
         let low = offsets::low_watermarks(&reader, &asked)?;
         let wanted = match time {

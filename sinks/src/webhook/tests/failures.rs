@@ -249,7 +249,8 @@ async fn a_name_that_was_admitted_and_then_points_inside_is_refused() {
     let sink =
         Webhook::new(WebhookSettings::default(), resolver, keyring(), Arc::new(Still)).unwrap();
     let draft = Draft::new(format!("https://rebind.example:{}/", server.address.port()));
-    assert_eq!(sink.admit(&draft.subscription().sink).await, Ok(()));
+    let subscription = draft.subscription();
+    assert_eq!(sink.admit(&subscription.tenant, &subscription.sink).await, Ok(()));
     let outcome = draft.deliver_by(&sink).await;
     assert_eq!(class(&outcome), Some(ErrorClass::RefusedAddress), "{outcome:?}");
     assert_eq!(server.record.accepted.load(SeqCst), 0);

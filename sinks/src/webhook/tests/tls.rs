@@ -171,9 +171,9 @@ async fn a_receiver_that_offers_http2_gets_it_with_separate_signature_lines() {
 }
 
 /// 200 first and 500 then.
-fn reply(count: usize) -> http::Response<()> {
+fn reply(count: usize) -> ::http::Response<()> {
     let status = if count == 1 { 200 } else { 500 };
-    http::Response::builder().status(status).body(()).unwrap()
+    ::http::Response::builder().status(status).body(()).unwrap()
 }
 
 #[test]

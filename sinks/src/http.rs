@@ -1,15 +1,17 @@
-//! How webhook requests travel. Everything that `reqwest` would do by itself and that would undo
-//! the guard or the isolation of tenants is switched off here: proxies from the environment,
-//! redirects, a shared resolver, TLS sessions shared between clients. Cookies and decompression
-//! are not compiled in.
+//! How HTTP requests travel, a webhook's and AWS's alike. Everything that `reqwest` would do by
+//! itself and that would undo the guard or the isolation of tenants is switched off here: proxies
+//! from the environment, redirects, a shared resolver, TLS sessions shared between clients. Cookies
+//! and decompression are not compiled in.
 //!
 //! One thing is left on: a request that the protocol itself guarantees was not processed (an idle
 //! connection closed before a byte was written, HTTP/2 `REFUSED_STREAM`, `GOAWAY`) is sent again
 //! within the same attempt. The receiver has not seen it, so it is still one attempt.
 
+pub(crate) mod failure;
+
 use std::error::Error as StdError;
 use std::future::{Future, poll_fn};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -25,10 +27,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls_platform_verifier::Verifier;
 use tower::{Layer, Service};
 
-use super::WebhookSettings;
-use super::classify::BODY_BYTES_MAX;
 use crate::Error;
 use crate::resolver::Resolver;
+
+/// The most bytes of a response's body that are taken, and the window that HTTP/2 offers for it.
+pub(crate) const BODY_BYTES_MAX: u32 = 64 * 1024;
 
 /// TLS sessions that a client remembers; it talks to one host only.
 const SESSIONS_MAX: usize = 8;
@@ -38,9 +41,24 @@ const SESSIONS_MAX: usize = 8;
 /// that attempt's time-out, and every later one would meet it again.
 const PINGS_PER_ATTEMPT: u64 = 4;
 
+/// What a client may take.
+#[derive(Debug, Clone)]
+pub(crate) struct HttpLimits {
+    /// The limit of an attempt, milliseconds.
+    pub(crate) timeout_ms: u64,
+    /// The limit of getting a connection, milliseconds.
+    pub(crate) connect_timeout_ms: u64,
+    /// How long an unused connection is kept, milliseconds.
+    pub(crate) idle_ms: u64,
+    /// Connections that are kept.
+    pub(crate) connections_max: usize,
+    /// A PEM file of root certificates that are trusted beside the machine's.
+    pub(crate) ca_file: Option<PathBuf>,
+}
+
 /// Makes clients that share what is costly and harmless to share: root certificates, the verifier
 /// and the resolver. Connections and TLS sessions are each client's own.
-pub(super) struct Factory {
+pub(crate) struct Factory {
     tls: ClientConfig,
     resolver: Arc<Resolver>,
     connect_timeout: Duration,
@@ -51,21 +69,21 @@ pub(super) struct Factory {
 
 impl Factory {
     /// Reads root certificates once.
-    pub(super) fn new(settings: &WebhookSettings, resolver: Resolver) -> Result<Self, Error> {
+    pub(crate) fn new(limits: &HttpLimits, resolver: Resolver) -> Result<Self, Error> {
         let provider = Arc::new(ring::default_provider());
-        let extra = settings.ca_file.as_deref().map_or_else(|| Ok(Vec::new()), read_pem)?;
+        let extra = limits.ca_file.as_deref().map_or_else(|| Ok(Vec::new()), read_pem)?;
         Ok(Self {
             tls: tls_config(extra, provider)?,
             resolver: Arc::new(resolver),
-            connect_timeout: Duration::from_millis(settings.connect_timeout_ms),
-            idle_timeout: Duration::from_millis(settings.pool_idle_ms),
-            ping: Duration::from_millis((settings.timeout_ms / PINGS_PER_ATTEMPT).max(1)),
-            connections_max: settings.connections_per_destination_max,
+            connect_timeout: Duration::from_millis(limits.connect_timeout_ms),
+            idle_timeout: Duration::from_millis(limits.idle_ms),
+            ping: Duration::from_millis((limits.timeout_ms / PINGS_PER_ATTEMPT).max(1)),
+            connections_max: limits.connections_max,
         })
     }
 
     /// A client without a connection.
-    pub(super) fn make(&self) -> reqwest::Result<Client> {
+    pub(crate) fn make(&self) -> reqwest::Result<Client> {
         let mut tls = self.tls.clone();
         // The clone would share the sessions of the original, and a resumed session is one
         // tenant's secret (I8).
@@ -121,7 +139,7 @@ tokio::task_local! {
 }
 
 /// Runs an attempt's exchange, in which alone connections are opened.
-pub(super) async fn foreground<F: Future>(exchange: F) -> F::Output {
+pub(crate) async fn foreground<F: Future>(exchange: F) -> F::Output {
     IN_ATTEMPT.scope((), exchange).await
 }
 

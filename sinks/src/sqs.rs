@@ -1,0 +1,248 @@
+//! The SQS sink (contract section 5). `request` says what a message is and how large the service
+//! counts it; this file sends those that are due together in one request and asks for the queue
+//! when it is verified.
+//!
+//! A standard queue's messages travel in up to [`REQUESTS_PER_CLIENT_MAX`] requests at once; those
+//! of a FIFO queue one request after another, so that they arrive in the order of their attempts.
+
+mod request;
+
+use std::sync::Arc;
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::config::{BehaviorVersion, Region, StalledStreamProtectionConfig};
+use aws_sdk_sqs::types::{QueueAttributeName, SendMessageBatchRequestEntry};
+use aws_smithy_types::retry::RetryConfig;
+use streaming_hub_model::attempt::{Attempt, ErrorClass, Outcome};
+use streaming_hub_model::ports::Clock;
+use streaming_hub_model::sink::{NotAdmitted, Sink, SinkFuture};
+use streaming_hub_model::sink_config::{SqsConfig, VerifyWith};
+use streaming_hub_model::subscription::SinkConfig;
+use streaming_hub_model::tenant::TenantId;
+use tokio::time::Instant;
+
+use crate::WRONG_SINK;
+use crate::aws::failure::{self, Failure};
+use crate::aws::{Aws, Called, Identity, REQUESTS_PER_CLIENT_MAX};
+use crate::batch::{BatchLimits, Batcher, Carrier};
+use crate::outcome::{delivered, duration_ms, unanswered, with_permission};
+use crate::pool::{Key, Lease, Pools};
+
+/// Entries of one request, the service's limit.
+const ENTRIES_MAX: usize = 10;
+
+/// Delivers to queues of Amazon SQS.
+pub struct Sqs {
+    aws: Arc<Aws>,
+    pools: Pools<Arc<Batcher<Queue>>>,
+}
+
+impl Sqs {
+    pub(crate) fn new(aws: Arc<Aws>, clock: Arc<dyn Clock>) -> Self {
+        let pools = Pools::new(aws.settings.limits(), clock);
+        Self { aws, pools }
+    }
+
+    async fn deliver(&self, attempt: &Attempt) -> Outcome {
+        let Some(config) = config(&attempt.subscription.sink) else {
+            return Outcome::not_attempted(WRONG_SINK);
+        };
+        let message = request::message(attempt, config.is_fifo());
+        let limit = self.aws.settings.sqs_message_bytes_max;
+        if message.bytes > limit {
+            let detail = format!(
+                "the message has {} bytes with its attributes, more than {limit}",
+                message.bytes
+            );
+            return Outcome::failed(ErrorClass::TooLarge, detail);
+        }
+        let lease = match self.lease(attempt, config).await {
+            Ok(lease) => lease,
+            Err(outcome) => return outcome,
+        };
+        self.aws.in_time(lease.client.deliver(message)).await
+    }
+
+    async fn look_up(&self, attempt: &Attempt) -> Outcome {
+        let Some(config) = config(&attempt.subscription.sink) else {
+            return Outcome::not_attempted(WRONG_SINK);
+        };
+        let lease = match self.lease(attempt, config).await {
+            Ok(lease) => lease,
+            Err(outcome) => return outcome,
+        };
+        let queue = lease.client.carrier();
+        let asked = queue
+            .client
+            .get_queue_attributes()
+            .queue_url(&queue.url)
+            .attribute_names(QueueAttributeName::QueueArn)
+            .send();
+        match asked.await {
+            Ok(_) => delivered(),
+            Err(error) => {
+                let outcome = failure::of(&error).outcome();
+                with_permission(outcome, "sqs:GetQueueAttributes (and sqs:SendMessage to deliver)")
+            }
+        }
+    }
+
+    async fn lease(
+        &self,
+        attempt: &Attempt,
+        config: &SqsConfig,
+    ) -> Result<Lease<Arc<Batcher<Queue>>>, Outcome> {
+        let arn = config.arn();
+        let identity = self.aws.identity(&attempt.subscription, &called(config, arn.as_deref()))?;
+        let sink = &attempt.subscription.sink;
+        let key = Key {
+            tenant: attempt.subscription.tenant.clone(),
+            destination: sink.target(),
+            generation: identity.generation,
+        };
+        let make = || self.client(config, identity);
+        let lease = self.pools.lease(&key, (sink.host(), 0), make).await;
+        lease.map_err(|error| Outcome::not_attempted(error.to_string()))
+    }
+
+    fn client(
+        &self,
+        config: &SqsConfig,
+        identity: Identity,
+    ) -> Result<Arc<Batcher<Queue>>, reqwest::Error> {
+        let settings = &self.aws.settings;
+        let sdk = aws_sdk_sqs::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new(config.region.clone()))
+            .credentials_provider(identity.provider)
+            .http_client(self.aws.http_client()?)
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(settings.timeouts())
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        let sdk = match &config.endpoint {
+            Some(endpoint) => sdk.endpoint_url(endpoint),
+            None => sdk,
+        };
+        let queue = Queue { client: Client::from_conf(sdk.build()), url: config.queue_url.clone() };
+        let limits = BatchLimits {
+            entries: ENTRIES_MAX,
+            bytes: settings.sqs_message_bytes_max,
+            linger: settings.linger(),
+            requests: if config.is_fifo() { 1 } else { REQUESTS_PER_CLIENT_MAX },
+        };
+        Ok(Arc::new(Batcher::new(queue, limits)))
+    }
+}
+
+impl Sink for Sqs {
+    fn attempt(&self, attempt: Attempt) -> SinkFuture<'_, Outcome> {
+        Box::pin(async move { self.deliver(&attempt).await })
+    }
+
+    fn verify(&self, attempt: Attempt) -> SinkFuture<'_, Outcome> {
+        Box::pin(async move {
+            let wanted = config(&attempt.subscription.sink).map(|config| config.verify_with);
+            match wanted {
+                Some(VerifyWith::Event) => self.deliver(&attempt).await,
+                _ => self.look_up(&attempt).await,
+            }
+        })
+    }
+
+    fn admit<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sink: &'a SinkConfig,
+    ) -> SinkFuture<'a, Result<(), NotAdmitted>> {
+        Box::pin(async move {
+            let Some(config) = config(sink) else {
+                return Err(NotAdmitted { field: "type", message: WRONG_SINK.to_owned() });
+            };
+            self.aws.admit(tenant, &called(config, config.arn().as_deref())).await
+        })
+    }
+}
+
+fn config(sink: &SinkConfig) -> Option<&SqsConfig> {
+    if let SinkConfig::Sqs(config) = sink { Some(config) } else { None }
+}
+
+fn called<'a>(config: &'a SqsConfig, arn: Option<&'a str>) -> Called<'a> {
+    Called {
+        credentials: &config.credentials,
+        arn,
+        region: &config.region,
+        endpoint: config.endpoint.as_deref(),
+    }
+}
+
+/// One queue under one identity.
+struct Queue {
+    client: Client,
+    url: String,
+}
+
+impl Queue {
+    /// The outcome of each entry. A request that was refused as a whole for what may be one
+    /// entry's fault goes again entry by entry: nothing of it was taken.
+    async fn carry(&self, entries: Vec<request::Message>) -> Vec<Outcome> {
+        match self.request(&entries).await {
+            Ok(outcomes) => outcomes,
+            Err(failure) if entries.len() > 1 && failure.is_of_the_request() => {
+                let mut outcomes = Vec::with_capacity(entries.len());
+                for entry in &entries {
+                    outcomes.push(match self.request(std::slice::from_ref(entry)).await {
+                        Ok(alone) => alone.into_iter().next().unwrap_or_else(unanswered),
+                        Err(failure) => failure.outcome(),
+                    });
+                }
+                outcomes
+            }
+            Err(failure) => entries.iter().map(|_| failure.outcome()).collect(),
+        }
+    }
+
+    async fn request(&self, entries: &[request::Message]) -> Result<Vec<Outcome>, Failure> {
+        let began = Instant::now();
+        let numbered = entries.iter().enumerate();
+        let parts = numbered.map(|(at, message)| message.entry(at)).collect::<Result<Vec<_>, _>>();
+        let parts: Vec<SendMessageBatchRequestEntry> = parts.map_err(|error| Failure {
+            class: Some(ErrorClass::Protocol),
+            detail: error.to_string(),
+            status: None,
+            retry_after_ms: None,
+        })?;
+        let request =
+            self.client.send_message_batch().queue_url(&self.url).set_entries(Some(parts));
+        let answer = request.send().await.map_err(|error| failure::of(&error))?;
+        let mut outcomes: Vec<Outcome> = entries.iter().map(|_| unanswered()).collect();
+        let mut set = |id: &str, outcome: Outcome| {
+            if let Some(place) = id.parse().ok().and_then(|at: usize| outcomes.get_mut(at)) {
+                *place = outcome;
+            }
+        };
+        for done in answer.successful() {
+            set(done.id(), delivered());
+        }
+        for failed in answer.failed() {
+            let failure =
+                Failure::entry(Some(failed.code()), failed.message(), failed.sender_fault());
+            set(failed.id(), failure.outcome());
+        }
+        let duration_ms = duration_ms(began.elapsed());
+        outcomes.iter_mut().for_each(|outcome| outcome.duration_ms = duration_ms);
+        Ok(outcomes)
+    }
+}
+
+impl Carrier for Queue {
+    type Entry = request::Message;
+
+    fn bytes(&self, entry: &Self::Entry) -> usize {
+        entry.bytes
+    }
+
+    fn send(&self, entries: Vec<Self::Entry>) -> SinkFuture<'_, Vec<Outcome>> {
+        Box::pin(self.carry(entries))
+    }
+}
