@@ -76,8 +76,8 @@ pub fn inbox(history: &History) -> Result<(), Violation> {
     Ok(())
 }
 
-/// I2: the jobs and pull entries of an event are those of the subscriptions that wanted it, as of the table's
-/// position at its match.
+/// I2: the jobs and pull entries of an event are those of the subscriptions that wanted it, as of
+/// the table's position at its match.
 ///
 /// # Errors
 /// The first violation.
