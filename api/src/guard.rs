@@ -1,5 +1,6 @@
 //! What stands around every route that is not open: who calls and whether the route is for them,
-//! whether a tenant asks too often, one answer for one idempotency key, and the one place where a secret enters an answer.
+//! whether a tenant asks too often, one answer for one idempotency key, and the one place where a
+//! secret enters an answer.
 
 use std::sync::Arc;
 
