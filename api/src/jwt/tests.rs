@@ -7,6 +7,8 @@ use serde_json::json;
 
 use super::*;
 
+mod public;
+
 const NOW_S: i64 = 1_790_000_000;
 const SECRET: &[u8] = b"a shared secret of thirty-two bytes or more";
 
