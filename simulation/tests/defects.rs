@@ -1,7 +1,6 @@
 //! The simulation can fail: each deliberate defect is noticed by a known seed, which passes without
 //! the defect. A list that no longer fits (any change of the hub or of the simulation changes what
 //! a seed does) is found anew by a bounded search, and printed.
-#![expect(clippy::unwrap_used, reason = "helpers of a test fail it")]
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
