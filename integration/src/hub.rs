@@ -73,8 +73,9 @@ impl Hub {
         let mut command = program_command()?;
         let output = command.args(arguments).arg("--config").arg(self.config.write()?).output()?;
         let told = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{arguments:?}: {}\n{told}", output.status);
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        let printed = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "{arguments:?}: {}\n{told}{printed}", output.status);
+        Ok(printed.into_owned())
     }
 
     /// Runs the program's consumer of a pull subscription as this tenant: what it printed.
