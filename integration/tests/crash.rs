@@ -150,6 +150,20 @@ impl Seen {
     }
 }
 
+/// The topics that stores are views of, the tiers excepted.
+const STORED: [&str; 10] = [
+    "attempts",
+    "claims",
+    "cursors",
+    "dead-letters",
+    "dedup",
+    "deliveries",
+    "failures",
+    "idempotency",
+    "pull",
+    "subscriptions",
+];
+
 fn restored(world: &World) -> Result<u64> {
     Ok(world.hub.metrics()?.count("streaming_hub_restored_records_total"))
 }
@@ -159,9 +173,7 @@ fn store_records(world: &World) -> Result<u64> {
     let internal = &world.internal;
     let tiers = (1..=RETRY_TIERS).map(|tier| format!("retry-{tier:02}"));
     let mut count = 0;
-    for topic in
-        ["deliveries", "dedup", "subscriptions"].map(str::to_owned).into_iter().chain(tiers)
-    {
+    for topic in STORED.map(str::to_owned).into_iter().chain(tiers) {
         count += internal.read(&topic)?.len() as u64;
     }
     Ok(count)
