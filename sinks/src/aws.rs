@@ -8,6 +8,7 @@
 mod connector;
 pub(crate) mod failure;
 mod identity;
+mod service;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::tenant::TenantId;
 
 pub(crate) use identity::{Called, Identity};
+pub(crate) use service::Service;
 
 use crate::Error;
 use crate::guard::{self, AddressPolicy};

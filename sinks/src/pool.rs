@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use streaming_hub_model::ports::Clock;
+use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::tenant::TenantId;
 use streaming_hub_model::time::UnixMillis;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -24,8 +25,17 @@ pub struct Key {
     pub tenant: TenantId,
     /// The canonical target. It may be a secret, so it is kept here and shown nowhere.
     pub destination: String,
-    /// The subscription's sink generation: changed credentials open new connections.
+    /// Another one for other credentials, which open new connections.
     pub generation: u64,
+}
+
+impl Key {
+    /// The connections to a subscription's destination with the credentials of this generation.
+    #[must_use]
+    pub fn of(subscription: &Subscription, generation: u64) -> Self {
+        let (tenant, destination) = (subscription.tenant.clone(), subscription.sink.target());
+        Self { tenant, destination, generation }
+    }
 }
 
 /// A host name and a port, which tenants share.

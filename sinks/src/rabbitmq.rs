@@ -225,11 +225,7 @@ impl RabbitMq {
         let owner = Owner { tenant: &subscription.tenant, subscription: subscription.id };
         let password = self.keyring.open(owner, &config.password);
         let password = password.map_err(|error| Outcome::not_attempted(error.to_string()))?;
-        let key = Key {
-            tenant: subscription.tenant.clone(),
-            destination: subscription.sink.target(),
-            generation: generation(config, &password),
-        };
+        let key = Key::of(subscription, generation(config, &password));
         self.sweep_now_and_then();
         let make = || {
             let login = Login { config: config.clone(), password };

@@ -23,8 +23,8 @@ use tokio::time::Instant;
 
 use crate::WRONG_SINK;
 use crate::aws::failure::{self, Failure};
-use crate::aws::{Aws, Called, Identity, REQUESTS_PER_CLIENT_MAX};
-use crate::batch::{BatchLimits, Batcher, Carrier};
+use crate::aws::{Aws, Called, Identity, REQUESTS_PER_CLIENT_MAX, Service};
+use crate::batch::{BatchLimits, Batcher};
 use crate::outcome::{delivered, duration_ms, unanswered, with_permission};
 use crate::pool::{Key, Lease, Pools};
 
@@ -95,11 +95,7 @@ impl Sqs {
         let arn = config.arn();
         let identity = self.aws.identity(&attempt.subscription, &called(config, arn.as_deref()))?;
         let sink = &attempt.subscription.sink;
-        let key = Key {
-            tenant: attempt.subscription.tenant.clone(),
-            destination: sink.target(),
-            generation: identity.generation,
-        };
+        let key = Key::of(&attempt.subscription, identity.generation);
         let make = || self.client(config, identity);
         let lease = self.pools.lease(&key, (sink.host(), 0), make).await;
         lease.map_err(|error| Outcome::not_attempted(error.to_string()))
@@ -183,26 +179,8 @@ struct Queue {
 }
 
 impl Queue {
-    /// The outcome of each entry. A request that was refused as a whole for what may be one
-    /// entry's fault goes again entry by entry: nothing of it was taken.
-    async fn carry(&self, entries: Vec<request::Message>) -> Vec<Outcome> {
-        match self.request(&entries).await {
-            Ok(outcomes) => outcomes,
-            Err(failure) if entries.len() > 1 && failure.is_of_the_request() => {
-                let mut outcomes = Vec::with_capacity(entries.len());
-                for entry in &entries {
-                    outcomes.push(match self.request(std::slice::from_ref(entry)).await {
-                        Ok(alone) => alone.into_iter().next().unwrap_or_else(unanswered),
-                        Err(failure) => failure.outcome(),
-                    });
-                }
-                outcomes
-            }
-            Err(failure) => entries.iter().map(|_| failure.outcome()).collect(),
-        }
-    }
-
-    async fn request(&self, entries: &[request::Message]) -> Result<Vec<Outcome>, Failure> {
+    /// One request; each entry has an outcome of its own.
+    async fn put(&self, entries: &[request::Message]) -> Result<Vec<Outcome>, Failure> {
         let began = Instant::now();
         let numbered = entries.iter().enumerate();
         let parts = numbered.map(|(at, message)| message.entry(at)).collect::<Result<Vec<_>, _>>();
@@ -235,14 +213,17 @@ impl Queue {
     }
 }
 
-impl Carrier for Queue {
+impl Service for Queue {
     type Entry = request::Message;
 
     fn bytes(&self, entry: &Self::Entry) -> usize {
         entry.bytes
     }
 
-    fn send(&self, entries: Vec<Self::Entry>) -> SinkFuture<'_, Vec<Outcome>> {
-        Box::pin(self.carry(entries))
+    fn request<'a>(
+        &'a self,
+        entries: &'a [Self::Entry],
+    ) -> SinkFuture<'a, Result<Vec<Outcome>, Failure>> {
+        Box::pin(self.put(entries))
     }
 }
