@@ -16,7 +16,7 @@ use streaming_hub_model::secret::{Owner, Sealed};
 use streaming_hub_model::subscription::{MAX_IN_FLIGHT_MAX, Ordering, SinkConfig};
 use url::Url;
 
-use crate::fields::{At, Errors, Fault, FieldError, Fields};
+use crate::fields::{self, At, Fault, FieldError, Fields};
 use crate::problem::Problem;
 use crate::secrets;
 use crate::state::Api;
@@ -126,11 +126,7 @@ impl Draft {
         event_types_max: usize,
         purpose: Purpose<'_>,
     ) -> Result<Self, Vec<FieldError>> {
-        let mut errors = Errors::default();
-        let draft = At::root(&mut errors)
-            .object(body)
-            .and_then(|fields| Self::read(fields, event_types_max, purpose));
-        errors.or(draft)
+        fields::read(body, |fields| Self::read(fields, event_types_max, purpose))
     }
 
     fn read(mut fields: Fields<'_>, event_types_max: usize, purpose: Purpose<'_>) -> Option<Self> {

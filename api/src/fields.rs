@@ -82,6 +82,16 @@ impl Errors {
     }
 }
 
+/// Reads a body, which is an object, with every error at once.
+pub(crate) fn read<T>(
+    body: Value,
+    read: impl FnOnce(Fields<'_>) -> Option<T>,
+) -> Result<T, Vec<FieldError>> {
+    let mut errors = Errors::default();
+    let value = At::root(&mut errors).object(body).and_then(read);
+    errors.or(value)
+}
+
 /// One place in the body, where errors are reported.
 pub(crate) struct At<'a> {
     pointer: String,

@@ -45,7 +45,7 @@ pub(crate) async fn write(
         let mut errors = Errors::default();
         errors.push(Place::Pointer("/filter".into()), code, message);
         let errors = errors.or(None::<()>).err().unwrap_or_default();
-        Problem::fields(Code::ValidationFailed, errors)
+        Problem::validation(errors)
     };
     let known = body.as_object().is_some_and(|body| body.len() == 1);
     let filter = body["filter"].as_str().filter(|_| known);

@@ -19,7 +19,7 @@ use streaming_hub_model::tenant::TenantId;
 use crate::auth::{OperatorCaller, TenantCaller};
 use crate::body::{IdInPath, JsonBody};
 use crate::draft::{Draft, Purpose, SinkDraft};
-use crate::fields::{At, Errors};
+use crate::fields;
 use crate::if_match::IfMatch;
 use crate::problem::{Code, Problem};
 use crate::state::Api;
@@ -60,14 +60,12 @@ pub(crate) async fn switch(
     condition: IfMatch,
     JsonBody(body): JsonBody,
 ) -> Result<Response, Problem> {
-    let mut errors = Errors::default();
-    let enabled = At::root(&mut errors).object(body).and_then(|mut fields| {
+    let enabled = fields::read(body, |mut fields| {
         let enabled = fields.required("enabled", |value, at| at.boolean(&value));
         fields.finish();
         enabled
     });
-    let enabled =
-        errors.or(enabled).map_err(|errors| Problem::fields(Code::ValidationFailed, errors))?;
+    let enabled = enabled.map_err(Problem::validation)?;
     let record = api.find_any(id).await?;
     let action = Action::Patch {
         expected: condition.expected(Some(record.version)),
@@ -94,11 +92,8 @@ fn merged(
     body: Value,
     event_types_max: usize,
 ) -> Result<(Draft, Map<String, Value>), Problem> {
-    let wrong = |errors| Problem::fields(Code::ValidationFailed, errors);
     let Value::Object(named) = body else {
-        let mut errors = Errors::default();
-        At::root(&mut errors).object(body);
-        return errors.or(None).map_err(wrong);
+        return fields::read(body, |_| None).map_err(Problem::validation);
     };
     let sink = serde_json::to_value(SinkView::from(&record.sink));
     let sink = sink.map_err(|error| Problem::internal(error.to_string()))?;
@@ -114,8 +109,8 @@ fn merged(
         "ordering": record.ordering,
     });
     merge(&mut whole, Value::Object(named.clone()));
-    let draft =
-        Draft::parse(whole, event_types_max, Purpose::Patch(&record.sink)).map_err(wrong)?;
+    let draft = Draft::parse(whole, event_types_max, Purpose::Patch(&record.sink))
+        .map_err(Problem::validation)?;
     Ok((draft, named))
 }
 

@@ -215,12 +215,17 @@ impl Problem {
         Self { errors, ..Self::from(code) }
     }
 
+    /// What is wrong with the fields of a body.
+    pub(crate) fn validation(errors: Vec<FieldError>) -> Self {
+        Self::fields(Code::ValidationFailed, errors)
+    }
+
     /// A strict order beside more than one attempt at once, which a concurrent change made of it.
     fn strict_needs_one() -> Self {
         let place = Place::Pointer("/max_in_flight".to_owned());
         let message = STRICT_NEEDS_ONE.to_owned();
         let error = FieldError { place, code: Fault::NotAllowed, message };
-        Self::fields(Code::ValidationFailed, vec![error])
+        Self::validation(vec![error])
     }
 
     /// A header that cannot be used.

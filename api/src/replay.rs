@@ -33,7 +33,7 @@ use crate::admin::{TIME, time};
 use crate::ask::{home, shown};
 use crate::auth::TenantCaller;
 use crate::body::{IdInPath, JsonBody};
-use crate::fields::{At, Errors, Fields};
+use crate::fields::{self, Fields};
 use crate::forward::{Inbound, owned};
 use crate::idempotency::key;
 use crate::problem::{Code, Problem};
@@ -331,9 +331,7 @@ impl Run {
 
 impl Wish {
     fn parse(body: Value) -> Result<Self, Problem> {
-        let mut errors = Errors::default();
-        let wish = At::root(&mut errors).object(body).and_then(Self::read);
-        errors.or(wish).map_err(|errors| Problem::fields(Code::ValidationFailed, errors))
+        fields::read(body, Self::read).map_err(Problem::validation)
     }
 
     fn read(mut fields: Fields<'_>) -> Option<Self> {

@@ -28,7 +28,7 @@ use uuid::Uuid;
 use crate::auth::{OperatorCaller, TenantCaller};
 use crate::body::{IdInPath, OptionalJsonBody};
 use crate::draft;
-use crate::fields::{At, Errors};
+use crate::fields;
 use crate::idempotency::Seed;
 use crate::if_match::IfMatch;
 use crate::problem::{Code, Problem};
@@ -80,16 +80,14 @@ struct Rotation {
 
 impl Rotation {
     fn parse(body: Value) -> Result<Self, Problem> {
-        let mut errors = Errors::default();
-        let read = At::root(&mut errors).object(body).and_then(|mut fields| {
+        let read = fields::read(body, |mut fields| {
             let overlap = fields
                 .optional("overlap_seconds", |value, at| at.integer(&value, 0, OVERLAP_S_MAX));
             let secret = fields.optional("secret", draft::secret);
             fields.finish();
             Some(Self { overlap_s: overlap?.unwrap_or(OVERLAP_S_MAX), secret: secret? })
         });
-        let read = errors.or(read);
-        read.map_err(|errors| Problem::fields(Code::ValidationFailed, errors))
+        read.map_err(Problem::validation)
     }
 }
 

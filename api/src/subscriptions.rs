@@ -43,7 +43,7 @@ pub(crate) async fn create(
     JsonBody(body): JsonBody,
 ) -> Result<Response, Problem> {
     let mut draft = Draft::parse(body, api.limits.event_types_max, Purpose::Create)
-        .map_err(|errors| Problem::fields(Code::ValidationFailed, errors))?;
+        .map_err(Problem::validation)?;
     let id = seed.unwrap_or_else(|| api.new_id());
     let made = make_secret(&api, &mut draft.sink);
     let verify = draft.verify;

@@ -55,39 +55,9 @@ pub enum Place {
     /// Here, as this incarnation.
     Here(Address),
     /// On another instance.
-    Elsewhere(Owner),
+    Elsewhere(Peer),
     /// Nowhere that is known now: restoring, or between two owners.
     Unknown,
-}
-
-/// Why a call has no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The task runs on another instance.
-    #[error("the task runs on instance {}", .0.instance)]
-    Elsewhere(Owner),
-    /// The task does not run now; it will run somewhere soon.
-    #[error("the task is between two owners or restoring")]
-    Unknown,
-    /// The task was given up before it answered: whether the call took effect is not known.
-    #[error("the task was given up before it answered")]
-    Abandoned,
-    /// No answer within the time: whether the call took effect is not known.
-    #[error("the task did not answer in time")]
-    TimedOut,
-}
-
-impl From<Error> for CallError {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Elsewhere(owner) => {
-                Self::Elsewhere(Peer { instance: owner.instance, url: owner.url })
-            }
-            Error::Unknown => Self::Unknown,
-            Error::Abandoned => Self::Abandoned,
-            Error::TimedOut => Self::TimedOut,
-        }
-    }
 }
 
 /// The way to the tasks of one sub-topology.
@@ -120,7 +90,9 @@ impl<M> Calls<M> {
         }
         let task = TaskId { topic: Arc::clone(&self.source), partition };
         match self.owners.of(self.sub_topology, &task) {
-            Some(owner) if owner.instance != self.instance => Place::Elsewhere(owner),
+            Some(Owner { instance, url, .. }) if instance != self.instance => {
+                Place::Elsewhere(Peer { instance, url })
+            }
             _ => Place::Unknown,
         }
     }
@@ -128,24 +100,24 @@ impl<M> Calls<M> {
     /// Asks the task of a partition and waits for its answer.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// See [`CallError`].
     pub async fn ask<T>(
         &self,
         partition: i32,
         deadline: Duration,
         message: impl FnOnce(Reply<T>) -> M,
-    ) -> Result<T, Error> {
+    ) -> Result<T, CallError> {
         let address = match self.place(partition) {
             Place::Here(address) => address,
-            Place::Elsewhere(owner) => return Err(Error::Elsewhere(owner)),
-            Place::Unknown => return Err(Error::Unknown),
+            Place::Elsewhere(peer) => return Err(CallError::Elsewhere(peer)),
+            Place::Unknown => return Err(CallError::Unknown),
         };
         let (reply, answer) = Reply::new();
         self.mailbox.send(address, message(reply));
         match tokio::time::timeout(deadline, answer).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(Error::Abandoned),
-            Err(_) => Err(Error::TimedOut),
+            Ok(Err(_)) => Err(CallError::Abandoned),
+            Err(_) => Err(CallError::TimedOut),
         }
     }
 }
@@ -192,13 +164,13 @@ mod tests {
         let views = (Arc::new(Status::default()), Arc::clone(&owners));
         let calls = Calls::new(("delivery", "t".into()), "a".into(), mailbox, views);
         let asked = || calls.ask(2, Duration::from_secs(5), |reply| reply);
-        assert_eq!(asked().await, Err(Error::Unknown));
+        assert_eq!(asked().await, Err(CallError::Unknown));
         assert!(owners.take(Some(b"task/delivery/t/2"), Some(&owner("b"))));
-        let Err(Error::Elsewhere(found)) = asked().await else { panic!("not elsewhere") };
+        let Err(CallError::Elsewhere(found)) = asked().await else { panic!("not elsewhere") };
         assert_eq!(found.url, "http://b/");
         // Our own old record is no place to turn to.
         assert!(owners.take(Some(b"task/delivery/t/2"), Some(&owner("a"))));
-        assert_eq!(asked().await, Err(Error::Unknown));
+        assert_eq!(asked().await, Err(CallError::Unknown));
     }
 
     #[tokio::test]
@@ -211,6 +183,6 @@ mod tests {
         let calls = Calls::new(("delivery", "t".into()), "a".into(), mailbox, views);
         drop(inbox);
         let asked = calls.ask(0, Duration::from_secs(60), |reply| reply).await;
-        assert_eq!(asked, Err(Error::Abandoned));
+        assert_eq!(asked, Err(CallError::Abandoned));
     }
 }

@@ -24,7 +24,7 @@ use streaming_hub_state::{Error, Reader};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::calls::{self, Calls, Place};
+use crate::calls::{Calls, Place};
 use crate::processors::pull::{Answer, Prepared, Read, entries};
 
 /// The longest wait between two looks at whether a task is still here.
@@ -126,7 +126,7 @@ impl PullClient {
         let partition = self.partition(id);
         match self.calls.place(partition) {
             Place::Here(_) => Ok(self.desk.reader(partition)),
-            Place::Elsewhere(owner) => Err(calls::Error::Elsewhere(owner).into()),
+            Place::Elsewhere(peer) => Err(CallError::Elsewhere(peer)),
             Place::Unknown => Err(CallError::Unknown),
         }
     }
@@ -157,7 +157,7 @@ impl PullClient {
             prepared,
             reply,
         });
-        match answer.await.map_err(CallError::from) {
+        match answer.await {
             Ok(Answer::Moved { cursor, page: own }) => {
                 let page = own.or_else(|| page.map(|(_, page)| page));
                 let page = page.ok_or(CallError::Unknown)?;

@@ -19,7 +19,7 @@ use super::{Query, TIME, time};
 use crate::ask::{Missing, ask, home, misfit, partitions, shown};
 use crate::auth::OperatorCaller;
 use crate::body::JsonBody;
-use crate::fields::{At, Errors, Fault, Fields};
+use crate::fields::{self, At, Fault, Fields};
 use crate::forward::Inbound;
 use crate::idempotency::key;
 use crate::problem::{Code, Problem};
@@ -222,9 +222,7 @@ struct Wish {
 
 impl Wish {
     fn parse(body: Value) -> Result<Self, Problem> {
-        let mut errors = Errors::default();
-        let wish = At::root(&mut errors).object(body).and_then(Self::read);
-        errors.or(wish).map_err(|errors| Problem::fields(Code::ValidationFailed, errors))
+        fields::read(body, Self::read).map_err(Problem::validation)
     }
 
     fn read(mut fields: Fields<'_>) -> Option<Self> {

@@ -21,7 +21,7 @@ use super::dead_letters::parsed;
 use crate::ask::{Missing, ask, home, misfit, partitions};
 use crate::auth::OperatorCaller;
 use crate::body::JsonBody;
-use crate::fields::{At, Errors};
+use crate::fields;
 use crate::forward::Inbound;
 use crate::problem::{Code, Problem};
 use crate::state::Api;
@@ -39,16 +39,14 @@ pub(crate) async fn erase(
     inbound: Inbound,
     JsonBody(body): JsonBody,
 ) -> Result<Response, Problem> {
-    let mut errors = Errors::default();
-    let tenant = At::root(&mut errors).object(body).and_then(|mut fields| {
+    let tenant = fields::read(body, |mut fields| {
         let tenant = fields.required("tenant", |value, at| {
             parsed(value, at, "must be a tenant's id", |text| TenantId::parse(text).ok())
         });
         fields.finish();
         tenant
     });
-    let tenant =
-        errors.or(tenant).map_err(|errors| Problem::fields(Code::ValidationFailed, errors))?;
+    let tenant = tenant.map_err(Problem::validation)?;
     tracing::info!(token = inbound.token(), "a tenant is erased");
     api.table.catch_up().await;
     let ids: Vec<_> = api.table.of_tenant(&tenant).iter().map(|record| record.id).collect();

@@ -18,7 +18,7 @@ use super::dead_letters::parsed;
 use crate::ask::shown;
 use crate::auth::OperatorCaller;
 use crate::body::JsonBody;
-use crate::fields::{At, Errors, Fault, Fields};
+use crate::fields::{self, Errors, Fault, Fields};
 use crate::forward::Inbound;
 use crate::problem::{Code, Problem};
 use crate::query::Parameters;
@@ -69,9 +69,7 @@ fn unavailable(error: Unavailable) -> Problem {
 }
 
 fn parse(body: Value) -> Result<(Scope, Option<String>), Problem> {
-    let mut errors = Errors::default();
-    let read = At::root(&mut errors).object(body).and_then(read);
-    errors.or(read).map_err(|errors| Problem::fields(Code::ValidationFailed, errors))
+    fields::read(body, read).map_err(Problem::validation)
 }
 
 fn read(mut fields: Fields<'_>) -> Option<(Scope, Option<String>)> {
