@@ -17,6 +17,8 @@ tests = $(foreach file,$(wildcard $(1)),--test $(basename $(notdir $(file))))
 FAST_TESTS := $(call tests,tests/*.rs state/tests/*.rs simulation/tests/*.rs)
 BROKER_TESTS := $(call tests,integration/tests/*.rs sinks/tests/*.rs)
 
+comma := ,
+
 .PHONY: help setup build fmt lint test deny demo up down bench sim chaos
 
 help: ## this list
@@ -52,7 +54,7 @@ demo: build ## facts on a real broker arrive as signed webhooks (DEMO_HOLD=1 kee
 	$(BIN)/demo
 
 bench: build ## latency, throughput and memory, printed
-	$(BIN)/bench
+	$(BIN)/bench $(if $(API),--parts floor$(comma)api)
 
 sim: build ## the simulation: SEEDS=n runs from SEED=n on, STEPS=n each
 	$(BIN)/sim

@@ -12,7 +12,7 @@ use crate::options;
 pub const USAGE: &str = "\
 usage: bench [--NAME VALUE]...     or the environment variable of the same name in capitals
 
-  parts       which parts to run: floor,latency,deliveries,restart,throughput   (all)
+  parts       which parts to run: floor,latency,deliveries,restart,api,throughput (all)
   facts       facts of the throughput part                                      (200000)
   payload     bytes of a payload                                                (1024)
   tenants     tenants, each with one subscription to all of its events          (50)
@@ -25,7 +25,7 @@ usage: bench [--NAME VALUE]...     or the environment variable of the same name 
 ";
 
 /// The parts, in the order in which they run.
-pub const PARTS: [&str; 5] = ["floor", "latency", "deliveries", "restart", "throughput"];
+pub const PARTS: [&str; 6] = ["floor", "latency", "deliveries", "restart", "api", "throughput"];
 
 /// What to measure with.
 #[derive(Debug, Clone, PartialEq, Eq)]

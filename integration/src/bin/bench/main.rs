@@ -8,7 +8,9 @@ use anyhow::{Context as _, Result};
 use streaming_hub_integration::bench::options::Options;
 use streaming_hub_integration::bench::report::Report;
 use streaming_hub_integration::bench::stage::{READY, Stage};
-use streaming_hub_integration::bench::{deliveries, floor, latency, machine, restart, throughput};
+use streaming_hub_integration::bench::{
+    api, deliveries, floor, latency, machine, restart, throughput,
+};
 use streaming_hub_integration::broker::Broker;
 use streaming_hub_integration::hub::Hub;
 use streaming_hub_integration::say;
@@ -20,7 +22,7 @@ fn main() -> Result<()> {
     let environment = |name: &str| std::env::var(name).ok();
     let options = Options::read(environment, std::env::args().skip(1))?;
     let mut report = Report::default();
-    if options.wants(&["floor", "latency", "deliveries", "restart"]) {
+    if options.wants(&["floor", "latency", "deliveries", "restart", "api"]) {
         small(&options, &mut report)?;
     }
     if options.wants(&["throughput"]) {
@@ -38,7 +40,7 @@ fn small(options: &Options, report: &mut Report) -> Result<()> {
     if options.wants(&["floor", "latency"]) {
         floor::run(&broker, options.payload_bytes, report)?;
     }
-    if !options.wants(&["latency", "deliveries", "restart"]) {
+    if !options.wants(&["latency", "deliveries", "restart", "api"]) {
         return Ok(());
     }
     let mut stage = Stage::new(broker, options, RECEIVING_TENANTS)?;
@@ -64,6 +66,9 @@ fn hub_parts(
     }
     if options.wants(&["restart"]) {
         restart::run(stage, hub, options.restarts, report)?;
+    }
+    if options.wants(&["api"]) {
+        api::run(stage, hub, report)?;
     }
     Ok(())
 }
