@@ -7,6 +7,7 @@
 //! the benchmark's own process, so that what is counted for the hub is the hub's alone; they share
 //! the machine with it, as the broker does.
 
+pub mod api;
 pub mod copy;
 pub mod count;
 pub mod deliveries;

@@ -13,8 +13,9 @@ pub const USAGE: &str = "\
 usage: bench [--NAME VALUE]...     or the environment variable of the same name in capitals
 
   parts       which parts to run: floor,latency,deliveries,restart,throughput   (these),
-              delivery
-  delivery    1: only the part delivery
+              or one of those that run alone: delivery, api
+  delivery    1: only the delivery engine, phase by phase
+  api         1: only the API: its writes, a start with 100,000 subscriptions
   facts       facts of the throughput part                                      (200000)
   payload     bytes of a payload                                                (1024)
   tenants     tenants                                                           (50)
@@ -29,15 +30,15 @@ usage: bench [--NAME VALUE]...     or the environment variable of the same name 
   bench_json  file to write the results to
 ";
 
-/// The part that runs when it is named: it takes minutes, on brokers of its own.
-pub const DELIVERY: &str = "delivery";
+/// The parts that run only when they are named: each takes minutes, on brokers of its own.
+pub const ALONE: [&str; 2] = ["delivery", "api"];
 /// The other parts, in the order in which they run.
 pub const PARTS: [&str; 5] = ["floor", "latency", "deliveries", "restart", "throughput"];
 
 /// What to measure with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Names out of [`PARTS`], or [`DELIVERY`].
+    /// Names out of [`PARTS`] or [`ALONE`].
     pub parts: BTreeSet<String>,
     /// Facts of the throughput part.
     pub facts: usize,
@@ -94,9 +95,10 @@ impl Options {
         environment: impl Fn(&str) -> Option<String>,
         flags: impl IntoIterator<Item = String>,
     ) -> Result<Self> {
-        const NAMES: [&str; 14] = [
+        const NAMES: [&str; 15] = [
             "parts",
             "delivery",
+            "api",
             "jobs",
             "facts",
             "payload",
@@ -119,8 +121,11 @@ impl Options {
         let failed = || format!("{name}: {value:?} is not understood");
         match name {
             "parts" => self.parts = parts(value)?,
-            "delivery" if matches!(value, "" | "0") => {}
-            "delivery" => self.parts = [DELIVERY.to_owned()].into(),
+            alone if ALONE.contains(&alone) => {
+                if !matches!(value, "" | "0") {
+                    self.parts = [alone.to_owned()].into();
+                }
+            }
             "jobs" => self.jobs = value.parse().with_context(failed)?,
             "bench_json" => self.json = Some(value).filter(|v| !v.is_empty()).map(PathBuf::from),
             "seed" => self.seed = value.parse().with_context(failed)?,
@@ -164,7 +169,7 @@ impl Options {
 
 fn parts(value: &str) -> Result<BTreeSet<String>> {
     let parts = value.split(',').map(str::trim).map(|part| {
-        if part != DELIVERY && !PARTS.contains(&part) {
+        if !ALONE.contains(&part) && !PARTS.contains(&part) {
             bail!("there is no part {part:?}\n\n{USAGE}");
         }
         Ok(part.to_owned())
@@ -193,11 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn the_delivery_part_runs_alone_and_only_when_it_is_named() {
-        assert!(!read(&[], &[]).unwrap().wants(&[DELIVERY]));
-        assert!(!read(&[("DELIVERY", "0")], &[]).unwrap().wants(&[DELIVERY]));
-        let options = read(&[("DELIVERY", "1"), ("JOBS", "9")], &[]).unwrap();
-        assert!(options.wants(&[DELIVERY]) && !options.wants(&PARTS) && options.jobs == 9);
+    fn a_large_part_runs_alone_and_only_when_it_is_named() {
+        for part in ALONE {
+            let variable = part.to_uppercase();
+            assert!(!read(&[], &[]).unwrap().wants(&[part]));
+            assert!(!read(&[(&variable, "0")], &[]).unwrap().wants(&[part]));
+            let options = read(&[(&variable, "1"), ("JOBS", "9")], &[]).unwrap();
+            assert!(options.wants(&[part]) && !options.wants(&PARTS) && options.jobs == 9);
+        }
     }
 
     #[test]

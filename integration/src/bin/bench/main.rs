@@ -5,11 +5,11 @@
 use std::io::Write as _;
 
 use anyhow::{Context as _, Result};
-use streaming_hub_integration::bench::options::{DELIVERY, Options};
+use streaming_hub_integration::bench::options::Options;
 use streaming_hub_integration::bench::report::Report;
 use streaming_hub_integration::bench::stage::{READY, Stage};
 use streaming_hub_integration::bench::{
-    deliveries, delivery, floor, latency, machine, restart, throughput,
+    api, deliveries, delivery, floor, latency, machine, restart, throughput,
 };
 use streaming_hub_integration::broker::Broker;
 use streaming_hub_integration::hub::Hub;
@@ -17,6 +17,11 @@ use streaming_hub_integration::say;
 
 /// Tenants of the parts with deliveries.
 const RECEIVING_TENANTS: usize = 64;
+
+/// A part on brokers of its own.
+type Part = fn(&Options, &mut Report) -> Result<()>;
+/// The parts that run only when they are named.
+const ALONE: [(&str, Part); 2] = [("delivery", delivery::run), ("api", api::run)];
 
 fn main() -> Result<()> {
     let environment = |name: &str| std::env::var(name).ok();
@@ -30,8 +35,10 @@ fn main() -> Result<()> {
         let mut stage = Stage::new(Broker::start()?, &options, options.tenants)?;
         throughput::run(&mut stage, &options, &mut report)?;
     }
-    if options.wants(&[DELIVERY]) {
-        delivery::run(&options, &mut report)?;
+    for (name, run) in ALONE {
+        if options.wants(&[name]) {
+            run(&options, &mut report).with_context(|| format!("part {name}"))?;
+        }
     }
     finish(&options, &report)
 }
