@@ -87,12 +87,14 @@ where
         let (code, message) = (context.err().code(), context.err().message());
         let status = context.raw().status().as_u16();
         let class = by_code(code, message).unwrap_or_else(|| by_status(status));
+        let status_alone = || format!("the service answered {status} without a code");
         return Failure {
             class: Some(class),
-            detail: detail(code, message),
+            detail: code.map_or_else(status_alone, |_| detail(code, message)),
             status: Some(status),
             retry_after_ms: hint(context.raw()),
-            lacks_permission: code.is_some_and(|code| FORBIDDEN.contains(&code)),
+            // Without a code it may be that.
+            lacks_permission: code.map_or(status == 403, |code| FORBIDDEN.contains(&code)),
         };
     }
     if let Some(failure) = by_cause(error) {
