@@ -254,10 +254,7 @@ async fn serve(
                 operations,
                 operator,
                 tokens: Tokens::new(&settings::tokens(config)?)?,
-                destinations: Arc::new(NamedDestinations {
-                    key: keyring.destination_key()?,
-                    known: Arc::clone(&parts.views.destinations),
-                }),
+                destinations: destinations(parts, &keyring)?,
                 holds: Arc::new(HoldClient::new(&shared, Arc::clone(&parts.views.holds))?),
                 stored: Arc::new(StoredReader::new(
                     Arc::clone(&shared),
@@ -291,6 +288,11 @@ async fn serve(
     };
     let serving = streaming_hub_api::serve(listener, router, shutdown, REQUESTS_DRAIN);
     Ok((drain, Handle::current().spawn(serving)))
+}
+
+fn destinations(parts: &Parts, keyring: &Keyring) -> anyhow::Result<Arc<NamedDestinations>> {
+    let known = Arc::clone(&parts.views.destinations);
+    Ok(Arc::new(NamedDestinations { key: keyring.destination_key()?, known }))
 }
 
 /// What verifies JSON web tokens; its keys are fetched from now on.

@@ -2,7 +2,8 @@
 //! there are says the table of subscriptions, whose breakers are open the topic in which tasks tell
 //! each other, and the rest each subscription's owner; an owner that cannot answer now is named.
 //!
-//! A destination is shown by its keyed hash and its host, never by its target: that may be a secret.
+//! A destination is shown by its keyed hash and its host, never by its target, which may be a
+//! secret.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

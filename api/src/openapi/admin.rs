@@ -175,8 +175,10 @@ fn dead_letters() -> Named {
 }
 
 fn destinations() -> Named {
-    let or_null = |of: &str| json!({"type": [of, "null"]});
-    let moment = |about: &str| json!({"type": ["string", "null"], "format": "date-time", "description": about});
+    let moment = |about: &str| {
+        let format = "date-time";
+        json!({"type": ["string", "null"], "format": format, "description": about})
+    };
     let breaker = object(
         &json!({
             "state": {"type": "string", "enum": ["closed", "open", "half_open"]},
@@ -192,7 +194,7 @@ fn destinations() -> Named {
         }),
         &["first", "last"],
     );
-    failing["type"] = or_null("object")["type"].take();
+    failing["type"] = json!(["object", "null"]);
     let subscription = object(
         &json!({
             "id": id(), "enabled": {"type": "boolean"}, "paused": {"type": "boolean"},
