@@ -110,8 +110,8 @@ fn version(view: &Value) -> Result<u64> {
     view["version"].as_u64().with_context(|| format!("no version: {view}"))
 }
 
-/// So many numbers as accepted writes, and one for the hub's own: after it every answer shows it. (An
-/// answer shows the subscription as it is then, with the number of that.)
+/// So many numbers as accepted writes, and one for the hub's own: after it every answer shows it.
+/// (An answer shows the subscription as it is then, with the number of that.)
 fn numbered(first: u64, written: &[Value], last: u64) -> Result<()> {
     let writes = u64::try_from(ADDERS + SETTERS)? + 1;
     ensure!(last == first + writes, "{first} and {writes} writes made {last}");
