@@ -10,6 +10,7 @@ mod kafka;
 mod keys;
 mod layers;
 mod load;
+mod memory;
 mod print;
 mod problem;
 mod reference;
@@ -177,6 +178,9 @@ pub(crate) struct Runtime {
     pub(crate) num_standby_replicas: usize,
     /// Longest blocking call into the Kafka client, milliseconds.
     pub(crate) watchdog_ms: u64,
+    /// What stores, uncommitted writes and Kafka clients may use together, bytes; their own keys
+    /// hold shares of it, and fit into it.
+    pub(crate) memory_bytes: u64,
     /// Block cache of all stores, bytes.
     pub(crate) block_cache_bytes: usize,
     /// Write buffers of all stores, bytes.

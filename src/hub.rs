@@ -14,7 +14,7 @@ use streaming_hub_model::sink::Sink;
 use streaming_hub_sinks::Sinks;
 use streaming_hub_topology::changes::{ChangeClient, Replies, TableReader};
 use streaming_hub_topology::clock::{SystemClock, SystemEntropy};
-use streaming_hub_topology::destinations::Destinations;
+use streaming_hub_topology::destinations::{Destinations, NamedDestinations};
 use streaming_hub_topology::follower::{Follower, Views};
 use streaming_hub_topology::holds::{HoldClient, Holds};
 use streaming_hub_topology::instances::Owners;
@@ -251,10 +251,10 @@ async fn serve(
                 changes: Arc::new(changes),
                 deliveries: tasks.deliveries,
                 sink: Arc::clone(sink),
-                keyring,
                 operations,
                 operator,
                 tokens: Tokens::new(&settings::tokens(config)?)?,
+                destinations: destinations(parts, &keyring)?,
                 holds: Arc::new(HoldClient::new(&shared, Arc::clone(&parts.views.holds))?),
                 stored: Arc::new(StoredReader::new(
                     Arc::clone(&shared),
@@ -272,6 +272,7 @@ async fn serve(
                 pull: Arc::new(tasks.pull),
                 reads: Buckets::reads(settings::read_rate(config)),
                 requests: Buckets::requests(settings::request_rate(config)),
+                keyring,
                 limits: Limits {
                     event_types_max: config.api.event_types_per_subscription,
                     ..Limits::default()
@@ -287,6 +288,11 @@ async fn serve(
     };
     let serving = streaming_hub_api::serve(listener, router, shutdown, REQUESTS_DRAIN);
     Ok((drain, Handle::current().spawn(serving)))
+}
+
+fn destinations(parts: &Parts, keyring: &Keyring) -> anyhow::Result<Arc<NamedDestinations>> {
+    let known = Arc::clone(&parts.views.destinations);
+    Ok(Arc::new(NamedDestinations { key: keyring.destination_key()?, known }))
 }
 
 /// What verifies JSON web tokens; its keys are fetched from now on.

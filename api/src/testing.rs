@@ -19,13 +19,15 @@ use sha2::{Digest, Sha256};
 use streaming_hub_model::attempt::{Attempt, AttemptResult, Outcome};
 use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::delivery_calls::{self, Question};
+use streaming_hub_model::destination::{DestinationId, DestinationKey, DestinationRecord};
 use streaming_hub_model::hold::{Hold, Scope};
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::idempotency;
 use streaming_hub_model::overview::{Here, Overview, SubTopologyShape, TaskOwner};
 use streaming_hub_model::peer::CallError;
 use streaming_hub_model::ports::{
-    Changes, Clock, Deliveries, Entropy, Holding, Readiness, SubscriptionTable, Unavailable,
+    Changes, Clock, Deliveries, Entropy, Holding, KnownDestinations, Readiness, SubscriptionTable,
+    Unavailable,
 };
 use streaming_hub_model::ports::{PullAnswer, PullLogs, PullStanding};
 use streaming_hub_model::pull::Ask;
@@ -71,6 +73,8 @@ pub(crate) struct FakeHub {
     pub(crate) changes_meanwhile: Mutex<bool>,
     pub(crate) missing: Mutex<Vec<String>>,
     pub(crate) holds: Mutex<BTreeMap<Scope, Arc<Hold>>>,
+    /// Open breakers, as `<app>-destinations` has them.
+    pub(crate) open: Mutex<Vec<DestinationRecord>>,
     now: AtomicI64,
     drawn: AtomicI64,
     log: Mutex<FakeLog>,
@@ -100,6 +104,7 @@ impl FakeHub {
             changes_meanwhile: Mutex::default(),
             missing: Mutex::default(),
             holds: Mutex::default(),
+            open: Mutex::default(),
             now: AtomicI64::new(1_790_000_000_000),
             drawn: AtomicI64::new(0),
             log: Mutex::default(),
@@ -230,6 +235,16 @@ impl Holding for FakeHub {
     fn lift(&self, scope: Scope) -> SinkFuture<'_, Result<(), Unavailable>> {
         self.holds.lock().unwrap().remove(&scope);
         Box::pin(async { Ok(()) })
+    }
+}
+
+impl KnownDestinations for FakeHub {
+    fn name(&self, sink: &SinkConfig) -> DestinationId {
+        DestinationKey::new([1; 32]).id(sink)
+    }
+
+    fn open(&self) -> Vec<DestinationRecord> {
+        self.open.lock().unwrap().clone()
     }
 }
 
@@ -449,6 +464,7 @@ impl Harness {
             }),
             operator: crate::OperatorPorts::default(),
             tokens: tokens(),
+            destinations: hub.clone(),
             holds: hub.clone(),
             stored: hub.clone(),
             overview: hub.clone(),

@@ -23,6 +23,7 @@ pub mod percentiles;
 pub mod report;
 pub mod restart;
 pub mod stage;
+pub mod store;
 pub mod throughput;
 pub mod transactions;
 pub mod writer;

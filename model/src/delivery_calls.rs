@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::ErrorClass;
 use crate::dead_letter::EndReason;
+use crate::destination::{DestinationId, GateState, SpanState};
 use crate::id::{EventId, JobId, SubscriptionId};
 use crate::tenant::TenantId;
 use crate::time::UnixMillis;
@@ -81,6 +82,13 @@ pub enum Question {
         /// The subscriptions of this partition to look at.
         subscriptions: Vec<SubscriptionId>,
     },
+    /// How destinations and the subscriptions to them are doing.
+    Destinations {
+        /// The destinations, with their tenants.
+        destinations: Vec<(TenantId, DestinationId)>,
+        /// The subscriptions of this partition whose failure spans are asked for.
+        subscriptions: Vec<SubscriptionId>,
+    },
 }
 
 /// The answer to a [`Question`], of the same name.
@@ -116,6 +124,13 @@ pub enum Answer {
     Jobs {
         /// The jobs that there are.
         jobs: Vec<JobState>,
+    },
+    /// How destinations are doing; what is not named here is in order.
+    Destinations {
+        /// The gates that there are.
+        gates: Vec<GateState>,
+        /// The failure spans that there are.
+        spans: Vec<SpanState>,
     },
 }
 
@@ -441,6 +456,7 @@ pub enum JobPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::breaker::{Opening, Phase};
 
     fn cursor() -> Cursor {
         let subscription = SubscriptionId::from_parts(5, [1; 10]);
@@ -466,12 +482,21 @@ mod tests {
         };
         let text = serde_json::to_string(&question).unwrap();
         assert_eq!(serde_json::from_str::<Question>(&text).unwrap(), question);
+        let gate = GateState {
+            tenant: TenantId::parse("acme").unwrap(),
+            destination: DestinationId::parse(&"0a".repeat(16)).unwrap(),
+            phase: Phase::HalfOpen,
+            opening: Some(Opening { until: UnixMillis(3), openings: 2 }),
+            throttled_until: None,
+            waiting: 1,
+        };
         let at = JobPlace::Retry { tier: 2, attempts: 2, due: UnixMillis(9) };
         let state = JobState { job: cursor().job, subscription: cursor().subscription, at };
         for answer in [
             Answer::Jobs { jobs: vec![state] },
             Answer::DeadLetter { letter: None },
             Answer::Stats(DeliveryStats::default()),
+            Answer::Destinations { gates: vec![gate], spans: Vec::new() },
             Answer::Redelivered(Redelivered { next: Some(cursor()), ..Redelivered::default() }),
         ] {
             let text = serde_json::to_string(&answer).unwrap();

@@ -15,6 +15,7 @@ use figment::{Figment, Provider as _};
 use super::Config;
 use super::keys::{Keys, Kind, is_secret};
 use super::layers::{Layer, Reader, dict_of};
+use super::memory;
 use super::problem::{Problem, Problems};
 use super::validate::validate;
 use super::values::MASK;
@@ -115,6 +116,8 @@ fn extracted(
 
 fn merged(layers: &[Layer]) -> Figment {
     let figment = layers.iter().fold(Figment::new(), Figment::merge);
+    let shares = memory::shares(&figment);
+    let figment = figment.merge(shares);
     let text = |key: &str| figment.find_value(key).ok().and_then(Value::into_string);
     if text("api.advertised_url").is_some_and(|url| !url.is_empty()) {
         return figment;

@@ -7,6 +7,7 @@ use streaming_hub_model::follow::{FollowPolicy, FollowSet};
 use tracing_subscriber::EnvFilter;
 
 use super::kafka::{OWNED, refusal};
+use super::memory;
 use super::problem::Problem;
 use super::{Cluster, Config, KeyError, Role, Token};
 
@@ -36,6 +37,7 @@ pub(super) const BOUNDS: &[(&str, i64, i64)] = &[
     ("runtime.producer_queue_kbytes", 64, 2_097_152),
     ("runtime.num_standby_replicas", 0, 100),
     ("runtime.watchdog_ms", 1_000, 3_600_000),
+    ("runtime.memory_bytes", 16_777_216, 1_099_511_627_776),
     ("runtime.block_cache_bytes", 1_048_576, 1_099_511_627_776),
     ("runtime.memtable_bytes", 1_048_576, 1_099_511_627_776),
     ("delivery.attempts_in_flight", 1, 65_536),
@@ -101,7 +103,8 @@ pub(super) fn validate(config: &Config, values: &toml::Table) -> Vec<Problem> {
     let sound = |problem: &Problem| {
         !outside.iter().any(|key| *key == problem.key || problem.wrong.contains(key))
     };
-    problems.extend(orderings.filter(sound));
+    problems.extend(orderings.filter(&sound));
+    problems.extend(memory::validate(config).into_iter().filter(sound));
     problems.extend(encryption(config));
     problems.extend(ca_files(config));
     problems.extend(jwt(config));

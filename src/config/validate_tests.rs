@@ -156,7 +156,7 @@ fn time_outs_stand_in_their_order() {
 #[test]
 fn sizes_fit_into_each_other() {
     let cases = [
-        ("runtime.commit_bytes=67108865", "runtime.commit_bytes", "uncommitted_bytes_max"),
+        ("runtime.uncommitted_bytes_max=8388607", "runtime.commit_bytes", "uncommitted_bytes_max"),
         ("delivery.attempt_bytes_in_flight=1048575", "ingest.payload_bytes_max", "in_flight"),
         ("runtime.producer_queue_kbytes=2047", "ingest.payload_bytes_max", "producer_queue"),
     ];
@@ -275,4 +275,56 @@ fn a_cluster_has_a_long_key_and_names_its_hosts() {
     assert_refused(&["cluster.key=short", "cluster.hosts=a"], "cluster.key", "too short");
     assert_refused(&[&key, "cluster.key_file=/none"], "cluster.key", "cluster.key_file");
     assert_refused(&["cluster.key_file=/none"], "cluster.key_file", "cannot be read");
+}
+
+/// What of the configuration goes into its budget of memory, bytes, with five stream threads.
+fn parts_of(assignments: &[&str]) -> (u64, [u64; 5]) {
+    let sources = Sources {
+        set: assignments.iter().map(ToString::to_string).collect(),
+        ..Sources::default()
+    };
+    let runtime = sources.load().unwrap().config.runtime;
+    let parts = [
+        runtime.block_cache_bytes as u64,
+        runtime.memtable_bytes as u64,
+        5 * 1_024 * u64::from(runtime.fetch_queue_kbytes),
+        5 * 1_024 * u64::from(runtime.producer_queue_kbytes),
+        5 * runtime.uncommitted_bytes_max as u64,
+    ];
+    (runtime.memory_bytes, parts)
+}
+
+#[test]
+fn the_default_file_names_the_shares_of_the_default_budget() {
+    let defaults: toml::Table = super::keys::DEFAULT_FILE.parse().unwrap();
+    let written = |key: &str| defaults["runtime"][key].as_integer().unwrap().unsigned_abs();
+    let (budget, parts) = parts_of(&[]);
+    assert_eq!(budget, parts.iter().sum::<u64>());
+    assert_eq!((parts[0], parts[1]), (written("block_cache_bytes"), written("memtable_bytes")));
+    assert_eq!(parts[2], 5 * 1_024 * written("fetch_queue_kbytes"));
+    assert_eq!(parts[3], 5 * 1_024 * written("producer_queue_kbytes"));
+    assert_eq!(parts[4], 5 * written("uncommitted_bytes_max"));
+}
+
+#[test]
+fn a_budget_is_shared_out_among_what_is_not_set_by_itself() {
+    let (_, default) = parts_of(&[]);
+    let (_, twice) = parts_of(&["runtime.memory_bytes=838860800"]);
+    assert_eq!(twice, default.map(|part| 2 * part));
+    let (budget, parts) = parts_of(&["runtime.block_cache_bytes=8388608"]);
+    assert_eq!(parts[0], 8_388_608);
+    assert!(parts[1] > default[1] && parts.iter().sum::<u64>() <= budget, "{parts:?}");
+}
+
+#[test]
+fn a_budget_that_is_too_small_is_refused_with_what_is_needed() {
+    let key = "runtime.memory_bytes";
+    assert_refused(&["runtime.memory_bytes=33554432"], key, "5 stream threads take at least");
+    let found = problems(&["runtime.block_cache_bytes=419430400"]);
+    let small = |problem: &Problem| problem.key == key && problem.wrong.contains("is too small");
+    assert!(found.iter().any(small), "{found:#?}");
+    assert_refused(&["topics.partitions=1000"], key, "4000 stores of 1000 partitions");
+    assert_eq!(problems(&["topics.partitions=200"]), []);
+    let few = ["roles=ingest", "topics.partitions=1000", "runtime.memory_bytes=104857600"];
+    assert_eq!(problems(&few), []);
 }

@@ -1,5 +1,7 @@
 //! An operator's routes over delivery tasks that answer what a test says.
 
+mod destinations;
+
 use std::sync::{Arc, Mutex};
 
 use axum::http::Method;

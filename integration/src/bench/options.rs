@@ -13,9 +13,10 @@ pub const USAGE: &str = "\
 usage: bench [--NAME VALUE]...     or the environment variable of the same name in capitals
 
   parts       which parts to run: floor,latency,deliveries,restart,throughput   (these),
-              or one of those that run alone: delivery, api
+              or one of those that run alone: delivery, api, store
   delivery    1: only the delivery engine, phase by phase
   api         1: only the API: its writes, a start with 100,000 subscriptions
+  store       1: only the stores: many partitions, restarts over many keys
   facts       facts of the throughput part                                      (200000)
   payload     bytes of a payload                                                (1024)
   tenants     tenants                                                           (50)
@@ -25,13 +26,14 @@ usage: bench [--NAME VALUE]...     or the environment variable of the same name 
   duplicates  duplicates in a hundred facts                                     (2)
   deliveries  deliveries of the deliveries part                                 (20000)
   jobs        jobs of the delivery part's backlogs                              (200000)
+  keys        dedup keys of the store part                                      (10000000)
   restarts    kills of the restart part                                         (5)
   seed        of the facts                                                      (1)
   bench_json  file to write the results to
 ";
 
 /// The parts that run only when they are named: each takes minutes, on brokers of its own.
-pub const ALONE: [&str; 2] = ["delivery", "api"];
+pub const ALONE: [&str; 3] = ["delivery", "api", "store"];
 /// The other parts, in the order in which they run.
 pub const PARTS: [&str; 5] = ["floor", "latency", "deliveries", "restart", "throughput"];
 
@@ -58,6 +60,8 @@ pub struct Options {
     pub deliveries: usize,
     /// Jobs of the delivery part's backlogs.
     pub jobs: usize,
+    /// Dedup keys of the store part.
+    pub keys: usize,
     /// Kills of the restart part.
     pub restarts: usize,
     /// Seed of the facts.
@@ -79,6 +83,7 @@ impl Default for Options {
             duplicates_percent: 2,
             deliveries: 20_000,
             jobs: 200_000,
+            keys: 10_000_000,
             restarts: 5,
             seed: 1,
             json: None,
@@ -95,10 +100,12 @@ impl Options {
         environment: impl Fn(&str) -> Option<String>,
         flags: impl IntoIterator<Item = String>,
     ) -> Result<Self> {
-        const NAMES: [&str; 15] = [
+        const NAMES: [&str; 17] = [
             "parts",
             "delivery",
             "api",
+            "store",
+            "keys",
             "jobs",
             "facts",
             "payload",
@@ -126,6 +133,7 @@ impl Options {
                     self.parts = [alone.to_owned()].into();
                 }
             }
+            "keys" => self.keys = value.parse().with_context(failed)?,
             "jobs" => self.jobs = value.parse().with_context(failed)?,
             "bench_json" => self.json = Some(value).filter(|v| !v.is_empty()).map(PathBuf::from),
             "seed" => self.seed = value.parse().with_context(failed)?,
@@ -161,6 +169,7 @@ impl Options {
             "duplicates_percent": self.duplicates_percent,
             "deliveries": self.deliveries,
             "jobs": self.jobs,
+            "keys": self.keys,
             "restarts": self.restarts,
             "seed": self.seed,
         })

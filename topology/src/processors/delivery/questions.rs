@@ -8,6 +8,7 @@
 use streaming_hub_model::delivery_calls::{
     Answer, Cursor, DeadLettersPage, DeliveryStats, Filter, JobPlace, JobState, PAGE_MAX, Question,
 };
+use streaming_hub_model::destination::SpanState;
 use streaming_hub_model::id::{EventId, JobId, SubscriptionId};
 use streaming_hub_model::tenant::TenantId;
 use streaming_hub_state::State;
@@ -15,7 +16,7 @@ use streaming_hub_state::family::{Place, backlog};
 
 use super::outcome::Counted;
 use super::places::{self, StoredJob};
-use super::{Delivery, dead_letters};
+use super::{Delivery, dead_letters, failures};
 use crate::calls::Reply;
 use crate::runtime::processor::{Error, Step};
 use crate::topics::RETRY_TIERS;
@@ -66,6 +67,13 @@ impl Delivery {
             Question::Jobs { tenant, event, subscriptions } => {
                 let jobs = self.jobs(step.state, (tenant, *event), subscriptions)?;
                 Answer::Jobs { jobs }
+            }
+            Question::Destinations { destinations, subscriptions } => {
+                let gates = destinations.iter().take(usize::from(PAGE_MAX));
+                Answer::Destinations {
+                    gates: gates.filter_map(|of| self.gates.state_of(of, step.now)).collect(),
+                    spans: spans(step.state, subscriptions)?,
+                }
             }
         };
         call.reply.send(answer);
@@ -123,6 +131,20 @@ impl Delivery {
         let started = self.attempt_log.delivered(state, subscription, job)?;
         Ok(started.map(|started_at| JobPlace::Delivered { started_at }))
     }
+}
+
+/// The failure spans of these subscriptions.
+fn spans(state: &State, of: &[SubscriptionId]) -> Result<Vec<SpanState>, Error> {
+    let mut spans = Vec::new();
+    for id in of {
+        let span = failures::span_of(state, *id)?;
+        spans.extend(span.map(|span| SpanState {
+            subscription: *id,
+            first: span.first,
+            last: span.last,
+        }));
+    }
+    Ok(spans)
 }
 
 /// How many entries a page has.
