@@ -22,6 +22,7 @@ pub mod pace;
 pub mod percentiles;
 pub mod report;
 pub mod restart;
+pub mod sink;
 pub mod stage;
 pub mod store;
 pub mod throughput;

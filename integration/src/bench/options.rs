@@ -13,10 +13,11 @@ pub const USAGE: &str = "\
 usage: bench [--NAME VALUE]...     or the environment variable of the same name in capitals
 
   parts       which parts to run: floor,latency,deliveries,restart,throughput   (these),
-              or one of those that run alone: delivery, api, store
+              or one of those that run alone: delivery, api, store, sink
   delivery    1: only the delivery engine, phase by phase
   api         1: only the API: its writes, a start with 100,000 subscriptions
   store       1: only the stores: many partitions, restarts over many keys
+  sink        rabbitmq, sqs or eventbridge (1: all): only these destinations
   facts       facts of the throughput part                                      (200000)
   payload     bytes of a payload                                                (1024)
   tenants     tenants                                                           (50)
@@ -33,15 +34,28 @@ usage: bench [--NAME VALUE]...     or the environment variable of the same name 
 ";
 
 /// The parts that run only when they are named: each takes minutes, on brokers of its own.
-pub const ALONE: [&str; 3] = ["delivery", "api", "store"];
+pub const ALONE: [&str; 4] = ["delivery", "api", "store", "sink"];
 /// The other parts, in the order in which they run.
 pub const PARTS: [&str; 5] = ["floor", "latency", "deliveries", "restart", "throughput"];
+
+/// A kind of destination of the sink part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SinkKind {
+    /// A broker of RabbitMQ.
+    RabbitMq,
+    /// Queues of SQS, at an emulator.
+    Sqs,
+    /// Buses of EventBridge, at an emulator.
+    EventBridge,
+}
 
 /// What to measure with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Names out of [`PARTS`] or [`ALONE`].
     pub parts: BTreeSet<String>,
+    /// What the sink part delivers to.
+    pub sinks: Vec<SinkKind>,
     /// Facts of the throughput part.
     pub facts: usize,
     /// Bytes of a payload.
@@ -74,6 +88,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             parts: PARTS.map(str::to_owned).into(),
+            sinks: vec![SinkKind::RabbitMq, SinkKind::Sqs, SinkKind::EventBridge],
             facts: 200_000,
             payload_bytes: 1024,
             tenants: 50,
@@ -100,11 +115,12 @@ impl Options {
         environment: impl Fn(&str) -> Option<String>,
         flags: impl IntoIterator<Item = String>,
     ) -> Result<Self> {
-        const NAMES: [&str; 17] = [
+        const NAMES: [&str; 18] = [
             "parts",
             "delivery",
             "api",
             "store",
+            "sink",
             "keys",
             "jobs",
             "facts",
@@ -131,6 +147,9 @@ impl Options {
             alone if ALONE.contains(&alone) => {
                 if !matches!(value, "" | "0") {
                     self.parts = [alone.to_owned()].into();
+                    if alone == "sink" && value != "1" {
+                        self.sinks = vec![sink(value)?];
+                    }
                 }
             }
             "keys" => self.keys = value.parse().with_context(failed)?,
@@ -176,6 +195,15 @@ impl Options {
     }
 }
 
+fn sink(value: &str) -> Result<SinkKind> {
+    Ok(match value {
+        "rabbitmq" => SinkKind::RabbitMq,
+        "sqs" => SinkKind::Sqs,
+        "eventbridge" => SinkKind::EventBridge,
+        _ => bail!("there is no sink {value:?}\n\n{USAGE}"),
+    })
+}
+
 fn parts(value: &str) -> Result<BTreeSet<String>> {
     let parts = value.split(',').map(str::trim).map(|part| {
         if !ALONE.contains(&part) && !PARTS.contains(&part) {
@@ -219,7 +247,13 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_an_error() {
-        for flags in [&["--fact", "1"][..], &["--facts"], &["--facts", "x"], &["--parts", "all"]] {
+        for flags in [
+            &["--fact", "1"][..],
+            &["--facts"],
+            &["--facts", "x"],
+            &["--parts", "all"],
+            &["--sink", "x"],
+        ] {
             assert!(read(&[], flags).is_err(), "{flags:?}");
         }
     }

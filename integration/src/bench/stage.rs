@@ -100,10 +100,16 @@ impl Stage {
         self.generator.facts(count, &self.shape)
     }
 
+    /// What its facts are like, each of its own.
+    #[must_use]
+    pub fn without_duplicates(&self) -> Shape {
+        Shape { duplicates_per_mille: 0, ..self.shape.clone() }
+    }
+
     /// So many facts, each of its own.
     #[must_use]
     pub fn unique_facts(&mut self, count: usize) -> Vec<Fact> {
-        let shape = Shape { duplicates_per_mille: 0, ..self.shape.clone() };
+        let shape = self.without_duplicates();
         self.generator.facts(count, &shape)
     }
 

@@ -28,6 +28,12 @@ impl RabbitMq {
         Ok(Self { server: Server::start("rabbitmq")?, runtime })
     }
 
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.server.port
+    }
+
     /// Kills it, as a crash does, and starts it again with what was on its disk.
     ///
     /// # Errors
