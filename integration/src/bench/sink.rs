@@ -28,9 +28,10 @@ const LONG: Duration = Duration::from_secs(1_800);
 /// Probes between two looks at what costs something to look at.
 const SELDOM: usize = 8;
 const DELIVERED: &str = "streaming_hub_attempts_total";
+const DURATION: &str = "streaming_hub_attempt_seconds";
 
-/// Names of the report: rate, CPU, connections, the bare client's rate.
-type Names = [&'static str; 4];
+/// Names of the report: rate, the bare client's, CPU, time of an attempt, connections.
+type Names = [&'static str; 5];
 
 /// A kind of destination: its server, and a destination for each tenant.
 enum Destinations {
@@ -79,8 +80,7 @@ impl Destinations {
     }
 
     /// Messages a second of a bare client.
-    fn bare(&self, options: &Options) -> Result<f64> {
-        let (count, payload) = (options.deliveries, options.payload_bytes);
+    fn bare(&self, count: usize, payload: usize) -> Result<f64> {
         match self {
             Self::RabbitMq(rabbitmq) => bare::rabbitmq(rabbitmq, count, payload),
             Self::Sqs { aws, .. } => {
@@ -103,16 +103,24 @@ fn names(kind: SinkKind) -> Names {
     match kind {
         SinkKind::RabbitMq => [
             "rabbitmq.rate",
-            "rabbitmq.cpu_per_100k_s",
-            "rabbitmq.connections",
             "rabbitmq.bare_rate",
+            "rabbitmq.cpu_per_100k_s",
+            "rabbitmq.attempt_mean_ms",
+            "rabbitmq.connections",
         ],
-        SinkKind::Sqs => ["sqs.rate", "sqs.cpu_per_100k_s", "sqs.connections", "sqs.bare_rate"],
+        SinkKind::Sqs => [
+            "sqs.rate",
+            "sqs.bare_rate",
+            "sqs.cpu_per_100k_s",
+            "sqs.attempt_mean_ms",
+            "sqs.connections",
+        ],
         SinkKind::EventBridge => [
             "eventbridge.rate",
-            "eventbridge.cpu_per_100k_s",
-            "eventbridge.connections",
             "eventbridge.bare_rate",
+            "eventbridge.cpu_per_100k_s",
+            "eventbridge.attempt_mean_ms",
+            "eventbridge.connections",
         ],
     }
 }
@@ -121,6 +129,11 @@ fn names(kind: SinkKind) -> Names {
 /// AWS share a request with those of the same destination, and a few destinations fill the slots.
 fn tenants(kind: SinkKind) -> usize {
     if kind == SinkKind::RabbitMq { 16 } else { 4 }
+}
+
+/// Deliveries of each kind: the emulator takes some hundreds a second.
+fn jobs(kind: SinkKind, options: &Options) -> usize {
+    if kind == SinkKind::RabbitMq { options.deliveries } else { options.deliveries.div_ceil(10) }
 }
 
 /// Measures the kinds that were named, each on brokers of its own.
@@ -132,7 +145,7 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
 }
 
 fn measure(kind: SinkKind, options: &Options, report: &mut Report) -> Result<()> {
-    let (jobs, tenants) = (options.deliveries, tenants(kind));
+    let (jobs, tenants) = (jobs(kind, options), tenants(kind));
     say!("{kind:?}: starting Kafka and the destinations' server");
     let destinations = Destinations::start(kind, tenants)?;
     let mut stage = Stage::new(Broker::start()?, options, tenants)?;
@@ -151,16 +164,17 @@ fn measure(kind: SinkKind, options: &Options, report: &mut Report) -> Result<()>
     made(&mut maker, jobs)?;
     maker.terminate(READY)?;
     say!("{kind:?}: a bare client");
-    let bare = destinations.bare(options)?;
+    let bare = destinations.bare(jobs, options.payload_bytes)?;
     say!("{kind:?}: the hub");
     let mut hub = Hub::start(stage.config("b", &["delivery", "api"])?)?;
     let seen = delivered(&mut hub, destinations.port(), jobs).with_context(|| hub.log_tail())?;
-    let [rate_name, cpu_name, connections_name, bare_name] = names(kind);
-    report.add(rate_name, "deliveries a second, first to last", seen.rate, "/s");
-    report.add(bare_name, "a bare client on the same server", bare, "/s");
+    let [rate, bare_rate, cpu, attempt, connections] = names(kind);
+    report.add(rate, "deliveries a second, first to last", seen.rate, "/s");
+    report.add(bare_rate, "a bare client on the same server", bare, "/s");
     let what = "CPU of the delivering instance for 100,000";
-    report.add(cpu_name, what, seen.cpu_s * 1e5 / as_f64(jobs), "s");
-    report.add(connections_name, "its connections, at the most", as_f64(seen.connections), "");
+    report.add(cpu, what, seen.cpu_s * 1e5 / as_f64(jobs), "s");
+    report.add(attempt, "an attempt, from its slot to its outcome, mean", seen.attempt_ms, "ms");
+    report.add(connections, "connections, at the most", as_f64(seen.connections), "");
     Ok(())
 }
 
@@ -176,6 +190,7 @@ fn made(hub: &mut Hub, jobs: usize) -> Result<()> {
 struct Run {
     rate: f64,
     cpu_s: f64,
+    attempt_ms: f64,
     connections: usize,
 }
 
@@ -200,7 +215,9 @@ fn delivered(hub: &mut Hub, port: u16, jobs: usize) -> Result<Run> {
             return Ok(Err(format!("{count} of {jobs}")));
         }
         let rate = as_f64(count - before) / now.duration_since(began).as_secs_f64();
-        Ok(Ok(Run { rate, cpu_s: cpu - cpu_before, connections: most }))
+        let [sum, count] = ["sum", "count"].map(|of| metrics.sum(&format!("{DURATION}_{of}")));
+        let attempt_ms = sum / count * 1e3;
+        Ok(Ok(Run { rate, cpu_s: cpu - cpu_before, attempt_ms, connections: most }))
     })
 }
 
