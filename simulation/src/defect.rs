@@ -58,11 +58,13 @@ pub enum Defect {
     ReclaimNotCounted,
     /// Claims are not written down.
     ClaimUnwritten,
+    /// An entry that failed is taken for delivered with the rest of its request.
+    BatchTakenWhole,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::ApplyBeforeCommit,
         Self::CommitAssumed,
         Self::UnknownTakenForAborted,
@@ -89,6 +91,7 @@ impl Defect {
         Self::AnsweredEarly,
         Self::ReclaimNotCounted,
         Self::ClaimUnwritten,
+        Self::BatchTakenWhole,
     ];
 
     /// What the cluster does under it.

@@ -11,6 +11,7 @@ use streaming_hub_topology::processors::delivery::{Order, Returned};
 use streaming_hub_topology::runtime::mailbox::Address;
 use uuid::Uuid;
 
+use crate::defect::Defect;
 use crate::random::Random;
 
 /// How long a call may take, milliseconds.
@@ -35,6 +36,7 @@ pub struct UnderWay {
     delivery_id: Uuid,
     started: UnixMillis,
     sink_generation: u64,
+    target: String,
     outcome: Outcome,
     answers_ms: i64,
     slot: Slot,
@@ -46,6 +48,8 @@ pub struct Answer {
     pub call: Uuid,
     /// Who is to hear of it.
     pub address: Address,
+    /// Whether the destination took the event, whatever is said of it.
+    pub taken: bool,
     /// What became of it.
     pub returned: Returned,
 }
@@ -62,7 +66,7 @@ impl Destinations {
     pub fn call(&mut self, address: Address, order: Order, random: &mut Random, now_ms: i64) {
         let Order { job, attempt, slot, .. } = order;
         let target = attempt.subscription.sink.target();
-        let manner = *self.manners.entry(target).or_insert_with(|| Manner::draw(random));
+        let manner = self.manners.entry(target.clone()).or_insert_with(|| Manner::draw(random));
         let (outcome, took_ms) = manner.answer(random);
         self.under_way.push(UnderWay {
             address,
@@ -70,6 +74,7 @@ impl Destinations {
             delivery_id: attempt.delivery_id,
             started: attempt.at,
             sink_generation: attempt.subscription.sink_generation,
+            target,
             outcome,
             answers_ms: now_ms + took_ms,
             slot,
@@ -82,28 +87,36 @@ impl Destinations {
         self.under_way.iter().map(|one| one.answers_ms).min()
     }
 
-    /// Takes one of the calls that have answered by now. `to_newest` takes it for the newest call
-    /// of its job, whichever incarnation made that one (a defect).
+    /// Takes one of the calls that have answered by now. Calls to one destination that are under way
+    /// together may have shared a request; each has its own outcome.
     pub fn answered(
         &mut self,
         now_ms: i64,
         random: &mut Random,
-        to_newest: bool,
+        defect: Option<Defect>,
     ) -> Option<Answer> {
         let due = |(index, one): (usize, &UnderWay)| (one.answers_ms <= now_ms).then_some(index);
         let due: Vec<_> = self.under_way.iter().enumerate().filter_map(due).collect();
         let index = *random.pick(&due)?;
         let one = self.under_way.remove(index);
         let sink_generation = one.sink_generation;
-        let UnderWay { mut address, job, delivery_id: call, started, outcome, slot, .. } = one;
+        let taken = one.is_delivered();
+        let others = self.under_way.iter().filter(|other| other.target == one.target);
+        let is_taken_for = defect == Some(Defect::BatchTakenWhole)
+            && others.filter(|other| other.is_delivered()).count() > 0;
+        let UnderWay { mut address, job, delivery_id: call, started, mut outcome, slot, .. } = one;
+        if is_taken_for {
+            outcome.result = AttemptResult::Delivered;
+        }
         drop(slot);
         let mut delivery_id = call;
+        let to_newest = defect == Some(Defect::OldOutcome);
         let newest = self.under_way.iter().rev().find(|one| one.job == job).filter(|_| to_newest);
         if let Some(newest) = newest {
             (address, delivery_id) = (newest.address.clone(), newest.delivery_id);
         }
         let returned = Returned { job, delivery_id, started, sink_generation, outcome };
-        Some(Answer { call, address, returned })
+        Some(Answer { call, address, taken, returned })
     }
 
     /// Ids of all calls under way.
@@ -115,6 +128,12 @@ impl Destinations {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.under_way.is_empty()
+    }
+}
+
+impl UnderWay {
+    fn is_delivered(&self) -> bool {
+        self.outcome.result == AttemptResult::Delivered
     }
 }
 

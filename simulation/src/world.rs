@@ -289,7 +289,7 @@ impl<'a> World<'a> {
         process.threads.iter().for_each(|thread| thread.drop_all());
         self.note_calls(&process);
         let mut ledger = self.ledger.borrow_mut();
-        process.destinations.borrow().ids().for_each(|id| ledger.returned(id));
+        process.destinations.borrow().ids().for_each(|id| ledger.returned(id, false));
         drop(ledger);
         self.seam.cluster.borrow_mut().set_awake(&instance.name, false);
         if crashed {

@@ -16,7 +16,7 @@ const STEPS: u64 = 1_500;
 const THREADS: usize = 2;
 
 /// Defect, the kind of fault that shows it best, and the seed that notices it, tried first.
-const KNOWN: [(Defect, &[Fault], u64); 26] = [
+const KNOWN: [(Defect, &[Fault], u64); 27] = [
     (Defect::ApplyBeforeCommit, &[Fault::CommitFails], 6),
     (Defect::CommitAssumed, &[Fault::CommitFails], 5),
     (Defect::UnknownTakenForAborted, &[Fault::UnknownCommitted], 1),
@@ -43,6 +43,7 @@ const KNOWN: [(Defect, &[Fault], u64); 26] = [
     (Defect::AnsweredEarly, &[Fault::CommitFails], 8),
     (Defect::ReclaimNotCounted, &[Fault::Kill], 1),
     (Defect::ClaimUnwritten, &[Fault::Kill], 1),
+    (Defect::BatchTakenWhole, &[], 5),
 ];
 
 fn run(seed: u64, faults: &[Fault]) -> Run {

@@ -61,6 +61,8 @@ pub struct Ledger {
     called: HashMap<SubscriptionId, i64>,
     under_way: HashMap<((u64, u64), SubscriptionId), HashSet<Uuid>>,
     callers: HashMap<Uuid, ((u64, u64), SubscriptionId)>,
+    /// Calls whose destination took the event.
+    taken: HashSet<Uuid>,
     positions: BTreeMap<(String, String, i32), i64>,
     /// Of each home partition, the table's position at the last match.
     tables: HashMap<i32, i64>,
@@ -84,6 +86,7 @@ impl Ledger {
             called: HashMap::new(),
             under_way: HashMap::new(),
             callers: HashMap::new(),
+            taken: HashSet::new(),
             positions: BTreeMap::new(),
             tables: HashMap::new(),
             rows: Vec::new(),
@@ -211,7 +214,12 @@ impl Ledger {
     }
 
     fn take_attempt(&mut self, attempted: &Attempted) -> Result<(), Violation> {
-        let Attempted { job: id, number, delivered, .. } = attempted;
+        let Attempted { job: id, number, delivered, delivery_id } = attempted;
+        if *delivered && !self.taken.contains(delivery_id) {
+            let what =
+                format!("attempt {number} of job {id} counts as delivered, and was not taken");
+            return broken(Invariant::I7, what);
+        }
         let Some(job) = self.jobs.get_mut(id) else {
             return broken(Invariant::I4, format!("an attempt of job {id}, which does not exist"));
         };
@@ -374,8 +382,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes the end of a call, whatever came of it.
-    pub fn returned(&mut self, delivery_id: Uuid) {
+    /// Takes the end of a call, and whether the destination took the event.
+    pub fn returned(&mut self, delivery_id: Uuid, taken: bool) {
+        if taken {
+            self.taken.insert(delivery_id);
+        }
         if let Some(key) = self.callers.remove(&delivery_id)
             && let Some(under_way) = self.under_way.get_mut(&key)
         {

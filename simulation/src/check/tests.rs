@@ -102,6 +102,8 @@ fn ledger() -> Ledger {
         let lines = [Line::Taken(taken(n)), Line::Job(put(n, Place::Ready, 0))];
         ledger.take(&lines).unwrap();
     }
+    // The second one's destination takes it.
+    ledger.returned(call(2).delivery_id, true);
     ledger
 }
 
@@ -118,7 +120,7 @@ fn breaks(lines: Vec<Line>) -> Invariant {
 fn a_life_of_a_job_passes() {
     let mut ledger = ledger();
     ledger.call(&call(1)).unwrap();
-    ledger.returned(call(1).delivery_id);
+    ledger.returned(call(1).delivery_id, false);
     let failed = [
         Line::Attempted(attempted(1, 1, false)),
         Line::Job(end(1, Place::Ready)),
@@ -138,7 +140,7 @@ fn a_life_of_a_job_passes() {
 
 #[test]
 fn a_forged_transaction_is_noticed() {
-    use Invariant::{I1, I2, I3, I4, I8, I9};
+    use Invariant::{I1, I2, I3, I4, I7, I8, I9};
     let stranger = Row { row: Some(subscription("other")), ..row("acme") };
     let early = Taken { table: Some(0), ..taken(3) };
     let late = Taken { table: Some(0), at_ms: Some(20_000), ..taken(3) };
@@ -150,7 +152,8 @@ fn a_forged_transaction_is_noticed() {
         (I2, vec![Line::Taken(early)]),
         (I2, vec![Line::Taken(late)]),
         (I3, vec![Line::Job(end(1, Place::Ready))]),
-        (I3, vec![Line::Attempted(attempted(1, 1, true))]),
+        (I3, vec![Line::Attempted(attempted(2, 1, true))]),
+        (I7, vec![Line::Attempted(attempted(1, 1, true))]),
         (I3, vec![Line::Job(put(1, Place::Tier(1), 0))]),
         (I4, vec![Line::Attempted(attempted(1, 2, false))]),
         (I4, vec![Line::Attempted(attempted(9, 1, false))]),

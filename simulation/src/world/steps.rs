@@ -9,7 +9,6 @@ use streaming_hub_topology::topics::Topic;
 use super::{Instance, World};
 use crate::check::{Invariant, Violation};
 use crate::clients::add_one;
-use crate::defect::Defect;
 use crate::destinations::Answer;
 use crate::faults::Fault;
 use crate::process::{self, Process};
@@ -133,15 +132,14 @@ impl<'a> World<'a> {
 
     /// One call answers; answers whether one did.
     pub(super) fn answer(&self, process: &Process<'a>) -> bool {
-        let to_newest = self.seam.has(Defect::OldOutcome);
         let now_ms = self.seam.clock.now_ms();
         let answered = process.destinations.borrow_mut().answered(
             now_ms,
             &mut self.seam.random.borrow_mut(),
-            to_newest,
+            self.seam.defect,
         );
-        let Some(Answer { call, address, returned }) = answered else { return false };
-        self.ledger.borrow_mut().returned(call);
+        let Some(Answer { call, address, taken, returned }) = answered else { return false };
+        self.ledger.borrow_mut().returned(call, taken);
         process.answer(address, returned);
         true
     }
