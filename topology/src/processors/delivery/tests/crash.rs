@@ -95,6 +95,21 @@ fn a_restored_job_is_attempted_only_after_its_claim_has_committed_and_its_outcom
 }
 
 #[test]
+fn what_was_restored_is_claimed_in_one_transaction_as_far_as_slots_go() {
+    let mut world = World::new();
+    world.subscribe(1, strict(40));
+    let jobs = world.jobs::<40>(1);
+    world.commit();
+    world.crash(Restart::COLD);
+    assert_eq!(world.act(), []);
+    world.bench.take_step();
+    assert!(jobs.iter().all(|job| world.durable(*job).is_none()), "not before they commit");
+    world.commit();
+    assert!(jobs.iter().all(|job| world.durable(*job).is_some()));
+    assert_eq!(world.act(), jobs);
+}
+
+#[test]
 fn what_arrives_live_does_not_overtake_what_waits_for_its_claim() {
     let mut world = World::new();
     world.subscribe(1, strict(4));
