@@ -1,6 +1,6 @@
 //! A disk that is full, and one that may not be written: the hub says so, Kafka is left as it is,
-//! and once the disk takes writes again the hub goes on by itself, with nothing lost or doubled. The
-//! disk is a small file system of its own in memory, so this needs the right to mount one.
+//! and once the disk takes writes again the hub goes on by itself, with nothing lost or doubled.
+//! The disk is a small file system of its own in memory: this needs the right to mount one.
 
 use std::ffi::OsStr;
 use std::fs::File;
