@@ -14,7 +14,7 @@ use streaming_hub_model::sink::Sink;
 use streaming_hub_sinks::Sinks;
 use streaming_hub_topology::changes::{ChangeClient, Replies, TableReader};
 use streaming_hub_topology::clock::{SystemClock, SystemEntropy};
-use streaming_hub_topology::destinations::Destinations;
+use streaming_hub_topology::destinations::{Destinations, NamedDestinations};
 use streaming_hub_topology::follower::{Follower, Views};
 use streaming_hub_topology::holds::{HoldClient, Holds};
 use streaming_hub_topology::instances::Owners;
@@ -110,7 +110,7 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     let ports = (keyring, Tasks { deliveries, pull }, operator);
     let (drained, server) = serve(config, &parts, ports, (&ready, metrics)).await?;
     trim(administrator, &parts);
-    let ended = supervise(&running).await;
+    let ended = supervise(&running, &parts.views.table).await;
     ready.stopping.store(true, Ordering::Relaxed);
     let stopped = finish(&parts.stop, running).await;
     drop(drained);
@@ -251,10 +251,10 @@ async fn serve(
                 changes: Arc::new(changes),
                 deliveries: tasks.deliveries,
                 sink: Arc::clone(sink),
-                keyring,
                 operations,
                 operator,
                 tokens: Tokens::new(&settings::tokens(config)?)?,
+                destinations: destinations(parts, &keyring)?,
                 holds: Arc::new(HoldClient::new(&shared, Arc::clone(&parts.views.holds))?),
                 stored: Arc::new(StoredReader::new(
                     Arc::clone(&shared),
@@ -272,6 +272,7 @@ async fn serve(
                 pull: Arc::new(tasks.pull),
                 reads: Buckets::reads(settings::read_rate(config)),
                 requests: Buckets::requests(settings::request_rate(config)),
+                keyring,
                 limits: Limits {
                     event_types_max: config.api.event_types_per_subscription,
                     ..Limits::default()
@@ -289,6 +290,11 @@ async fn serve(
     Ok((drain, Handle::current().spawn(serving)))
 }
 
+fn destinations(parts: &Parts, keyring: &Keyring) -> anyhow::Result<Arc<NamedDestinations>> {
+    let known = Arc::clone(&parts.views.destinations);
+    Ok(Arc::new(NamedDestinations { key: keyring.destination_key()?, known }))
+}
+
 /// What verifies JSON web tokens; its keys are fetched from now on.
 fn jwt(config: &Config) -> anyhow::Result<Option<Arc<streaming_hub_api::Jwt>>> {
     let jwt = settings::jwt(config)?.map(Arc::new);
@@ -298,8 +304,9 @@ fn jwt(config: &Config) -> anyhow::Result<Option<Arc<streaming_hub_api::Jwt>>> {
     Ok(jwt)
 }
 
-/// Waits for a signal, or for a stream thread that ends by itself.
-async fn supervise(running: &[Running]) -> anyhow::Result<()> {
+/// Waits for a signal, for a stream thread that ends by itself, or for a table that only a new
+/// start mends.
+async fn supervise(running: &[Running], table: &Table) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     loop {
@@ -309,6 +316,12 @@ async fn supervise(running: &[Running]) -> anyhow::Result<()> {
             () = tokio::time::sleep(WATCH) => {
                 if let Some(ended) = running.iter().find(|thread| thread.is_finished()) {
                     bail!("the stream thread of {} ended", ended.name());
+                }
+                if table.is_outdated() {
+                    bail!(
+                        "the subscriptions could not be read for days, and deletions of that time \
+                         may be compacted away: start the instance again, it reads them whole"
+                    );
                 }
             }
         }

@@ -4,6 +4,7 @@
 
 pub(crate) mod attempts;
 pub(crate) mod dead_letters;
+pub(crate) mod destinations;
 pub(crate) mod erase;
 pub(crate) mod holds;
 pub(crate) mod quarantine;

@@ -112,16 +112,18 @@ impl Missing {
             Err(problem) if matches!(problem.code(), Code::NoOwner | Code::Timeout) => {
                 let what = what();
                 tracing::warn!(part = what, cause = problem.cause(), "an answer is partial");
-                self.0.push(what);
+                self.add(what);
                 Ok(None)
             }
             Err(problem) => Err(problem),
         }
     }
 
-    /// Notes a part.
+    /// Notes a part, once.
     pub(crate) fn add(&mut self, what: String) {
-        self.0.push(what);
+        if !self.0.contains(&what) {
+            self.0.push(what);
+        }
     }
 
     /// Marks the body of an answer.

@@ -8,8 +8,8 @@ use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::id::{SubscriptionId, uuid_v7};
 use streaming_hub_model::overview::Overview;
 use streaming_hub_model::ports::{
-    Changes, Clock, Deliveries, Entropy, Holding, ProducerDeadLetters, PullLogs, Readiness,
-    SubscriptionTable, Unavailable,
+    Changes, Clock, Deliveries, Entropy, Holding, KnownDestinations, ProducerDeadLetters, PullLogs,
+    Readiness, SubscriptionTable, Unavailable,
 };
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::Sink;
@@ -68,6 +68,8 @@ pub struct Api {
     pub operator: OperatorPorts,
     /// Who may call.
     pub tokens: Tokens,
+    /// What destinations are called, and whose breakers are open.
+    pub destinations: Arc<dyn KnownDestinations>,
     /// An operator's holds.
     pub holds: Arc<dyn Holding>,
     /// Reads the inbox and the quarantine.

@@ -1,6 +1,8 @@
 //! The hub around the API, in memory: a registry that decides by the real rules, a sink that
 //! answers what a test says, a clock and a randomness that are the same in every run.
 
+mod pull;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,16 +21,16 @@ use sha2::{Digest, Sha256};
 use streaming_hub_model::attempt::{Attempt, AttemptResult, Outcome};
 use streaming_hub_model::change::{Action, Change, Decision};
 use streaming_hub_model::delivery_calls::{self, Question};
+use streaming_hub_model::destination::{DestinationId, DestinationKey, DestinationRecord};
 use streaming_hub_model::hold::{Hold, Scope};
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::idempotency;
 use streaming_hub_model::overview::{Here, Overview, SubTopologyShape, TaskOwner};
 use streaming_hub_model::peer::CallError;
 use streaming_hub_model::ports::{
-    Changes, Clock, Deliveries, Entropy, Holding, Readiness, SubscriptionTable, Unavailable,
+    Changes, Clock, Deliveries, Entropy, Holding, KnownDestinations, Readiness, SubscriptionTable,
+    Unavailable,
 };
-use streaming_hub_model::ports::{PullAnswer, PullLogs, PullStanding};
-use streaming_hub_model::pull::Ask;
 use streaming_hub_model::registry::{self, Current, Write as Written};
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::{NotAdmitted, Sink, SinkFuture};
@@ -38,6 +40,7 @@ use streaming_hub_model::tenant::TenantId;
 use streaming_hub_model::time::UnixMillis;
 use tower::ServiceExt;
 
+use self::pull::FakeLog;
 use crate::rate::{Buckets, Rate};
 use crate::{Api, Limits, Metrics, Operations, Role, TokenConfig, Tokens, router};
 
@@ -71,6 +74,8 @@ pub(crate) struct FakeHub {
     pub(crate) changes_meanwhile: Mutex<bool>,
     pub(crate) missing: Mutex<Vec<String>>,
     pub(crate) holds: Mutex<BTreeMap<Scope, Arc<Hold>>>,
+    /// Open breakers, as `<app>-destinations` has them.
+    pub(crate) open: Mutex<Vec<DestinationRecord>>,
     now: AtomicI64,
     drawn: AtomicI64,
     log: Mutex<FakeLog>,
@@ -100,6 +105,7 @@ impl FakeHub {
             changes_meanwhile: Mutex::default(),
             missing: Mutex::default(),
             holds: Mutex::default(),
+            open: Mutex::default(),
             now: AtomicI64::new(1_790_000_000_000),
             drawn: AtomicI64::new(0),
             log: Mutex::default(),
@@ -233,6 +239,16 @@ impl Holding for FakeHub {
     }
 }
 
+impl KnownDestinations for FakeHub {
+    fn name(&self, sink: &SinkConfig) -> DestinationId {
+        DestinationKey::new([1; 32]).id(sink)
+    }
+
+    fn open(&self) -> Vec<DestinationRecord> {
+        self.open.lock().unwrap().clone()
+    }
+}
+
 impl StoredLogs for FakeHub {
     fn partitions(&self) -> i32 {
         1
@@ -287,57 +303,6 @@ impl Sink for FakeHub {
     ) -> SinkFuture<'a, Result<(), NotAdmitted>> {
         let refused = |message| Err(NotAdmitted { field: "url", message });
         Box::pin(async move { self.refusal.lock().unwrap().clone().map_or(Ok(()), refused) })
-    }
-}
-
-/// What reads are answered, and what was read last.
-#[derive(Default)]
-pub(crate) struct FakeLog {
-    answer: Option<Result<PullAnswer, CallError>>,
-    standing: Option<PullStanding>,
-    last: Option<(Ask, Duration)>,
-}
-
-impl FakeHub {
-    /// What every read is answered from now on.
-    pub(crate) fn answer_reads(&self, answer: Result<PullAnswer, CallError>) {
-        self.log.lock().unwrap().answer = Some(answer);
-    }
-
-    /// Where every pull subscription stands from now on.
-    pub(crate) fn stand(&self, standing: PullStanding) {
-        self.log.lock().unwrap().standing = Some(standing);
-    }
-
-    /// What was read last, and how long it was to wait.
-    pub(crate) fn last_read(&self) -> Option<(Ask, Duration)> {
-        self.log.lock().unwrap().last
-    }
-}
-
-impl PullLogs for FakeHub {
-    fn is_here(&self, _: SubscriptionId) -> Result<(), CallError> {
-        match &self.log.lock().unwrap().answer {
-            Some(Err(error)) => Err(error.clone()),
-            _ => Ok(()),
-        }
-    }
-
-    fn read(
-        &self,
-        _: SubscriptionId,
-        ask: Ask,
-        (wait, _): (Duration, Duration),
-    ) -> SinkFuture<'_, Result<PullAnswer, CallError>> {
-        Box::pin(async move {
-            let mut log = self.log.lock().unwrap();
-            log.last = Some((ask, wait));
-            log.answer.clone().unwrap_or(Err(CallError::Unknown))
-        })
-    }
-
-    fn standing(&self, _: SubscriptionId) -> SinkFuture<'_, Result<PullStanding, CallError>> {
-        Box::pin(async { self.log.lock().unwrap().standing.ok_or(CallError::TimedOut) })
     }
 }
 
@@ -449,6 +414,7 @@ impl Harness {
             }),
             operator: crate::OperatorPorts::default(),
             tokens: tokens(),
+            destinations: hub.clone(),
             holds: hub.clone(),
             stored: hub.clone(),
             overview: hub.clone(),

@@ -30,6 +30,8 @@ pub struct Answer {
     pub status: u16,
     /// The body as text.
     pub body: String,
+    /// The lines of its head.
+    head: String,
 }
 
 impl Answer {
@@ -37,6 +39,14 @@ impl Answer {
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or(Value::Null)
+    }
+
+    /// The first header of this name.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
+        let mut own = lines.filter(|(own, _)| own.eq_ignore_ascii_case(name));
+        own.next().map(|(_, value)| value.trim())
     }
 }
 
@@ -87,7 +97,8 @@ fn parse(bytes: &[u8]) -> Result<Answer> {
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
     let body = if chunked { unchunked(body)? } else { body.to_owned() };
-    Ok(Answer { status: status.context("an answer without a status")?, body })
+    let status = status.context("an answer without a status")?;
+    Ok(Answer { status, body, head: head.to_owned() })
 }
 
 fn unchunked(mut rest: &str) -> Result<String> {
@@ -112,6 +123,7 @@ mod tests {
     fn answers_are_read_whole_and_in_chunks() {
         let whole = parse(b"HTTP/1.1 404 Not Found\r\na: b\r\n\r\n{\"x\":1}").unwrap();
         assert_eq!((whole.status, whole.json()["x"].as_i64()), (404, Some(1)));
+        assert_eq!((whole.header("A"), whole.header("b")), (Some("b"), None));
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         let cut = parse(format!("{head}3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").as_bytes()).unwrap();
         assert_eq!(cut.body, "abcde");

@@ -2,6 +2,7 @@
 //! what neither can say is named. Attempts, dead letters and redelivery, holds, quarantine byte for
 //! byte, traces, replays, erasure, and a hub that is killed.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -34,28 +35,32 @@ fn what_another_hub_has_is_asked_of_it() -> Result<()> {
         .carrying(Some(vec![0, 159, 146, 150]))
         .keyed(Some(b"\xffkey"))
         .quarantined("bad_time");
+    let last = Fact::new("ledger", TENANT, &ids.id(), ("account", "created"));
     let mut all = facts.clone();
     all.push(bad.clone());
-    world::run(
-        &all,
-        |config| config.tenants(&[TENANT]).retry(&[0]),
-        |a| {
-            let config = HubConfig::new(a.broker.bootstrap())?.tenants(&[TENANT]).retry(&[0]);
-            let mut b = Hub::start(config.set("instance_id", "b"))?;
-            b.wait_ready(READY)?;
-            both_own(a, &b)?;
-            let subscribers = subscribe(a)?;
-            a.produce(&all)?;
-            attempts_through_both(a, &b, &subscribers)?;
-            dead_letters(a, &b)?;
-            holds(a, &b, &subscribers[0])?;
-            quarantined(&b, &bad)?;
-            traced(a, &b, &facts[0])?;
-            replayed(a, &b, &subscribers)?;
-            killed(a, &mut b)?;
-            erased(a)
-        },
-    )
+    world::run(&all, configure, |a| {
+        let config = configure(HubConfig::new(a.broker.bootstrap())?);
+        let mut b = Hub::start(config.set("instance_id", "b"))?;
+        b.wait_ready(READY)?;
+        both_own(a, &b)?;
+        let subscribers = subscribe(a)?;
+        a.produce(&all)?;
+        attempts_through_both(a, &b, &subscribers)?;
+        destinations(a, &b, &subscribers)?;
+        dead_letters(a, &b)?;
+        holds(a, &b, &subscribers[0])?;
+        quarantined(&b, &bad)?;
+        traced(a, &b, &facts[0])?;
+        replayed(a, &b, &subscribers)?;
+        killed(a, &mut b)?;
+        erased(a, last)
+    })
+}
+
+/// No retries, and breakers that open at the third failure for long enough to be seen.
+fn configure(config: HubConfig) -> HubConfig {
+    let config = config.tenants(&[TENANT]).retry(&[0]).set("breaker.failures_max", 3);
+    config.set("breaker.open_ms", 15_000).set("breaker.open_ms_max", 15_000)
 }
 
 fn as_operator(hub: &Hub, method: &str, target: &str, body: Option<&Value>) -> Result<Answer> {
@@ -124,6 +129,46 @@ fn attempts_through_both(world: &World, b: &Hub, subscribers: &[Subscriber]) -> 
     Ok(())
 }
 
+/// Destinations of a query as a hub lists them, page by page.
+fn listed(hub: &Hub, query: &str) -> Result<(Vec<Value>, Value)> {
+    let (mut all, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let target = format!("/admin/destinations?limit=4{query}{cursor}");
+        let page = ok(&as_operator(hub, "GET", &target, None)?, "destinations")?;
+        all.extend(page["destinations"].as_array().cloned().unwrap_or_default());
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return Ok((all, page)),
+        }
+    }
+}
+
+/// Through either hub: every destination, the breakers of those that refuse three times open, with
+/// their failure spans, whichever hub owns them.
+fn destinations(world: &World, b: &Hub, subscribers: &[Subscriber]) -> Result<()> {
+    let refusing: BTreeSet<_> = subscribers.iter().skip(1).step_by(2).map(|s| &*s.id).collect();
+    for hub in [&world.hub, b] {
+        wait::until("open breakers", SOON, || {
+            let (all, _) = listed(hub, "")?;
+            let (open, last) = listed(hub, &format!("&state=open&tenant={TENANT}"))?;
+            let ids = |one: &Value| one["subscriptions"][0]["id"].as_str().map(str::to_owned);
+            let found: BTreeSet<_> = open.iter().filter_map(ids).collect();
+            let whole = |one: &Value| {
+                one["breaker"]["openings"] == 1 && one["subscriptions"][0]["failing"].is_object()
+            };
+            let done = all.len() == SUBSCRIPTIONS
+                && found.iter().map(String::as_str).collect::<BTreeSet<_>>() == refusing
+                && open.iter().all(whole)
+                && last["partial"] == false;
+            Ok(if done { Ok(()) } else { Err(json!({"all": all, "open": open}).to_string()) })
+        })?;
+    }
+    let (all, _) = listed(b, "")?;
+    let text = Value::from(all).to_string();
+    ensure!(!text.contains("/acme/") && text.contains("127.0.0.1"), "{text}");
+    Ok(())
+}
+
 fn letters(hub: &Hub, query: &str) -> Result<(Vec<Value>, Value)> {
     let (mut all, mut cursor) = (Vec::new(), String::new());
     loop {
@@ -164,7 +209,8 @@ fn dead_letters(world: &World, b: &Hub) -> Result<()> {
     let done = as_operator(&world.hub, "POST", "/admin/dead-letters/redeliver", Some(&body))?;
     let done = ok(&done, "redelivery by filter")?;
     ensure!(done["redelivered"].as_array().is_some_and(|list| list.len() == 8), "{done}");
-    wait::until("redeliveries", SOON, || {
+    // They wait behind their breakers.
+    wait::until("redeliveries", SHARED, || {
         let (left, _) = letters(b, "")?;
         let taken = world.receiver.requests().iter().filter(|r| !r.is_probe()).count();
         // 3 facts for 6 subscriptions, and the 9 once more.
@@ -278,11 +324,29 @@ fn killed(world: &World, b: &mut Hub) -> Result<()> {
     Ok(())
 }
 
-fn erased(world: &World) -> Result<()> {
+/// Nothing that waits to be read is left of an erased tenant, either.
+fn erased(world: &mut World, fact: Fact) -> Result<()> {
+    let api = world.hub.api(TENANT);
+    let log = json!({"name": "log", "event_types": ["*"], "sink": {"type": "pull"}});
+    let log = ok(&api.call("POST", "/v1/subscriptions", Some(&log))?, "a pull subscription")?;
+    let target = format!("/v1/subscriptions/{}", log["id"].as_str().unwrap_or_default());
+    world.produce(&[fact])?;
+    wait::until("an entry to be read", SOON, || {
+        let view = ok(&api.call("GET", &target, None)?, "a pull subscription")?;
+        Ok(if view["pull"]["backlog"] == 1 { Ok(()) } else { Err(view.to_string()) })
+    })?;
     let body = json!({"tenant": TENANT});
     let done = as_operator(&world.hub, "POST", "/admin/tenants/erase", Some(&body))?;
     let done = ok(&done, "an erasure")?;
-    ensure!(done["subscriptions_deleted"] == SUBSCRIPTIONS && done["complete"] == true, "{done}");
-    ensure!(world.hub.api(TENANT).list()?.is_empty(), "subscriptions are left");
+    let all = SUBSCRIPTIONS + 1;
+    ensure!(done["subscriptions_deleted"] == all && done["complete"] == true, "{done}");
+    ensure!(api.list()?.is_empty(), "subscriptions are left");
+    for topic in ["pull", "dead-letters", "deliveries"] {
+        let mut left = BTreeMap::new();
+        for record in world.internal.read(topic)? {
+            left.insert(record.key.clone(), record.value.is_some());
+        }
+        ensure!(!left.values().any(|is_left| *is_left), "{topic} holds {}", left.len());
+    }
     Ok(())
 }

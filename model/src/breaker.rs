@@ -96,8 +96,9 @@ pub struct Opening {
     pub openings: u32,
 }
 
-/// Its three states, for metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Its three states, for metrics and operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Attempts are made.
     Closed,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::ErrorClass;
 use crate::dead_letter::EndReason;
+use crate::destination::{DestinationId, GateState, SpanState};
 use crate::id::{EventId, JobId, SubscriptionId};
 use crate::tenant::TenantId;
 use crate::time::UnixMillis;
@@ -66,6 +67,9 @@ pub enum Question {
     Forget {
         /// The tenant.
         tenant: TenantId,
+        /// Those behind this one: the `next` of the batch before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<Cursor>,
     },
     /// What waits for a subscription.
     Stats {
@@ -79,6 +83,13 @@ pub enum Question {
         /// The event.
         event: EventId,
         /// The subscriptions of this partition to look at.
+        subscriptions: Vec<SubscriptionId>,
+    },
+    /// How destinations and the subscriptions to them are doing.
+    Destinations {
+        /// The destinations, with their tenants.
+        destinations: Vec<(TenantId, DestinationId)>,
+        /// The subscriptions of this partition whose failure spans are asked for.
         subscriptions: Vec<SubscriptionId>,
     },
 }
@@ -105,10 +116,17 @@ pub enum Answer {
         /// Whether the subscription takes none: it is disabled or gone.
         refused: bool,
     },
-    /// How many dead letters were thrown away; ask again until it is none.
+    /// How many dead letters were thrown away; ask again until it is none and there is no `next`.
     Forgotten {
         /// How many.
         letters: u64,
+        /// `after` of the next batch, when so many were looked at that there may be more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<Cursor>,
+        /// On the last batch: how many deleted subscriptions, whoever's, have jobs that did not end
+        /// yet, and will be dead letters.
+        #[serde(default)]
+        ending: u64,
     },
     /// What waits.
     Stats(DeliveryStats),
@@ -116,6 +134,13 @@ pub enum Answer {
     Jobs {
         /// The jobs that there are.
         jobs: Vec<JobState>,
+    },
+    /// How destinations are doing; what is not named here is in order.
+    Destinations {
+        /// The gates that there are.
+        gates: Vec<GateState>,
+        /// The failure spans that there are.
+        spans: Vec<SpanState>,
     },
 }
 
@@ -441,6 +466,7 @@ pub enum JobPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::breaker::{Opening, Phase};
 
     fn cursor() -> Cursor {
         let subscription = SubscriptionId::from_parts(5, [1; 10]);
@@ -466,12 +492,21 @@ mod tests {
         };
         let text = serde_json::to_string(&question).unwrap();
         assert_eq!(serde_json::from_str::<Question>(&text).unwrap(), question);
+        let gate = GateState {
+            tenant: TenantId::parse("acme").unwrap(),
+            destination: DestinationId::parse(&"0a".repeat(16)).unwrap(),
+            phase: Phase::HalfOpen,
+            opening: Some(Opening { until: UnixMillis(3), openings: 2 }),
+            throttled_until: None,
+            waiting: 1,
+        };
         let at = JobPlace::Retry { tier: 2, attempts: 2, due: UnixMillis(9) };
         let state = JobState { job: cursor().job, subscription: cursor().subscription, at };
         for answer in [
             Answer::Jobs { jobs: vec![state] },
             Answer::DeadLetter { letter: None },
             Answer::Stats(DeliveryStats::default()),
+            Answer::Destinations { gates: vec![gate], spans: Vec::new() },
             Answer::Redelivered(Redelivered { next: Some(cursor()), ..Redelivered::default() }),
         ] {
             let text = serde_json::to_string(&answer).unwrap();

@@ -10,8 +10,9 @@ use secrecy::{ExposeSecret, SecretBox};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use crate::breaker::Opening;
+use crate::breaker::{Opening, Phase};
 use crate::hex;
+use crate::id::SubscriptionId;
 use crate::subscription::SinkConfig;
 use crate::tenant::TenantId;
 use crate::time::UnixMillis;
@@ -122,6 +123,36 @@ impl DestinationRecord {
         let (destination, tenant) = key.split_once('/')?;
         Some((TenantId::parse(tenant).ok()?, DestinationId::parse(destination)?))
     }
+}
+
+/// The gate of a tenant's destination, as a delivery task that has one sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateState {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Which destination.
+    pub destination: DestinationId,
+    /// The breaker's state at this moment.
+    pub phase: Phase,
+    /// While it is not closed: until when it is open, and how often it has opened in a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opening: Option<Opening>,
+    /// Until when the destination asked to be left alone, if that is still to come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_until: Option<UnixMillis>,
+    /// How many subscriptions of this task wait behind the gate.
+    pub waiting: u64,
+}
+
+/// Since when a subscription's attempts have failed without a success between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpanState {
+    /// The subscription.
+    pub subscription: SubscriptionId,
+    /// The first failure.
+    pub first: UnixMillis,
+    /// The last one, to within ten minutes.
+    pub last: UnixMillis,
 }
 
 #[cfg(test)]

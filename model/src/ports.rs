@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use crate::change::{Change, Decision};
 use crate::delivery_calls::{Answer, Question};
+use crate::destination::{DestinationId, DestinationRecord};
 use crate::dlq::{Entry, Filter, Page, Place};
 use crate::hold::{Hold, Scope};
 use crate::id::SubscriptionId;
 use crate::peer::CallError;
 use crate::pull::Ask;
 use crate::sink::SinkFuture;
-use crate::subscription::Subscription;
+use crate::subscription::{SinkConfig, Subscription};
 use crate::tenant::TenantId;
 use crate::time::UnixMillis;
 
@@ -115,6 +116,14 @@ pub trait PullLogs: Send + Sync {
         &self,
         subscription: SubscriptionId,
     ) -> SinkFuture<'_, Result<PullStanding, CallError>>;
+
+    /// How many deleted subscriptions still have something in the log of a partition whose task
+    /// runs in this instance: those that its table does not have, and those named here.
+    fn leftover(
+        &self,
+        partition: i32,
+        deleted: Vec<SubscriptionId>,
+    ) -> SinkFuture<'_, Result<u64, CallError>>;
 }
 
 /// The way to the delivery tasks, each of which owns the subscriptions of one partition.
@@ -125,6 +134,16 @@ pub trait Deliveries: Send + Sync {
     /// Asks the task of a partition; `routing::partition_for_subscription` says which one has a
     /// subscription.
     fn ask(&self, partition: i32, question: Question) -> SinkFuture<'_, Result<Answer, CallError>>;
+}
+
+/// Destinations, as this instance knows them.
+pub trait KnownDestinations: Send + Sync {
+    /// The name of a sink's destination.
+    fn name(&self, sink: &SinkConfig) -> DestinationId;
+
+    /// Those whose breakers are open, here and elsewhere, as the tasks said that opened them; in no
+    /// order.
+    fn open(&self) -> Vec<DestinationRecord>;
 }
 
 /// An operator's holds, as this instance knows them and as it writes them.

@@ -2,9 +2,11 @@
 //! them said. Other tasks honour it, and a new owner goes on with it.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use streaming_hub_model::destination::{DestinationId, DestinationRecord};
+use streaming_hub_model::destination::{DestinationId, DestinationKey, DestinationRecord};
+use streaming_hub_model::ports::KnownDestinations;
+use streaming_hub_model::subscription::SinkConfig;
 use streaming_hub_model::tenant::TenantId;
 
 use crate::follower::View;
@@ -63,6 +65,24 @@ impl View for Destinations {
         drop(open);
         self.recent.push(of);
         true
+    }
+}
+
+/// What the API asks about destinations.
+pub struct NamedDestinations {
+    /// Names them.
+    pub key: DestinationKey,
+    /// The copy.
+    pub known: Arc<Destinations>,
+}
+
+impl KnownDestinations for NamedDestinations {
+    fn name(&self, sink: &SinkConfig) -> DestinationId {
+        self.key.id(sink)
+    }
+
+    fn open(&self) -> Vec<DestinationRecord> {
+        self.known.all()
     }
 }
 

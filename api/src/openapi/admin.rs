@@ -14,6 +14,7 @@ pub(super) fn schemas() -> Named {
     let mut all = attempts();
     all.extend(replays());
     all.extend(dead_letters());
+    all.extend(destinations());
     all.extend(holds());
     all.extend(quarantine());
     all.extend(instances());
@@ -171,6 +172,76 @@ fn dead_letters() -> Named {
         ("Redelivery", redelivery),
         ("Redelivered", redelivered),
     ]
+}
+
+fn destinations() -> Named {
+    let moment = |about: &str| {
+        let format = "date-time";
+        json!({"type": ["string", "null"], "format": format, "description": about})
+    };
+    let breaker = object(
+        &json!({
+            "state": {"type": "string", "enum": ["closed", "open", "half_open"]},
+            "until": moment("When probes are let through."),
+            "openings": {"type": "integer", "minimum": 0, "description": "In a row."},
+        }),
+        &["state", "until", "openings"],
+    );
+    let mut failing = object(
+        &json!({
+            "first": timestamp("The first failure since the last success."),
+            "last": timestamp("The last failure, to within ten minutes."),
+        }),
+        &["first", "last"],
+    );
+    failing["type"] = json!(["object", "null"]);
+    let subscription = object(
+        &json!({
+            "id": id(), "enabled": {"type": "boolean"}, "paused": {"type": "boolean"},
+            "failing": failing,
+        }),
+        &["id", "enabled", "paused", "failing"],
+    );
+    let mut one = object(
+        &json!({
+            "tenant": text(),
+            "destination": {"type": "string", "description":
+                "The keyed hash of its target, as holds and topics name it."},
+            "sink": text(), "host": text(), "breaker": breaker,
+            "throttled_until": moment("Until when it asked to be left alone."),
+            "waiting": {"type": "integer", "minimum": 0, "description":
+                "Subscriptions that wait behind its breaker or its wish."},
+            "holds": {"type": "array", "items": {"type": "string", "enum": SCOPES},
+                "description": "Scopes of the holds that are about it."},
+            "subscriptions": {"type": "array", "items": subscription},
+        }),
+        &[
+            "tenant",
+            "destination",
+            "sink",
+            "host",
+            "breaker",
+            "throttled_until",
+            "waiting",
+            "holds",
+            "subscriptions",
+        ],
+    );
+    one["examples"] = json!([{
+        "tenant": "acme", "destination": "3f0c9b7e5a1d4c2286ab90d1e4f77c10", "sink": "webhook",
+        "host": "hooks.example.com",
+        "breaker": {"state": "open", "until": "2026-03-01T00:00:30.000Z", "openings": 1},
+        "throttled_until": null, "waiting": 1, "holds": [],
+        "subscriptions": [{
+            "id": "0198f3a2-11aa-7c3e-9d21-5b8f0c4de001", "enabled": true, "paused": false,
+            "failing": {"first": "2026-02-28T23:10:00.000Z", "last": "2026-03-01T00:00:00.000Z"},
+        }],
+    }]);
+    let page = object(
+        &partial(json!({"destinations": list("Destination"), "next_cursor": cursor()})),
+        &["destinations", "next_cursor", "partial"],
+    );
+    vec![("Destination", one), ("DestinationPage", page)]
 }
 
 fn holds() -> Named {

@@ -9,7 +9,7 @@ use streaming_hub_model::delivery_calls::PAGE_MAX;
 
 use super::Route;
 use crate::admin::holds::SCOPES;
-use crate::admin::{attempts, dead_letters, erase, holds, quarantine, tasks};
+use crate::admin::{attempts, dead_letters, destinations, erase, holds, quarantine, tasks};
 use crate::openapi::Operation;
 use crate::problem::Code;
 use crate::{replay, trace};
@@ -20,6 +20,7 @@ const ASKS: [Code; 1] = [Code::NoOwner];
 pub(super) fn routes() -> Vec<Route> {
     let mut all = of_deliveries();
     all.extend(of_dead_letters());
+    all.push(of_destinations());
     all.extend(of_holds());
     all.extend(of_logs());
     all.extend(of_instances());
@@ -155,6 +156,29 @@ fn of_dead_letters() -> Vec<Route> {
                 .problems(&ASKS),
         ),
     ]
+}
+
+fn of_destinations() -> Route {
+    let states = json!({"type": "string", "enum": destinations::CONDITIONS});
+    let list = Operation::new("listDestinations", "How every tenant's destinations are doing")
+        .about(
+            "Breakers, gates and failure spans, by tenant, then destination. What an owner that \
+             is away knows is `missing`. A page may be short and go on.",
+        )
+        .query("tenant", text(), "Only this tenant's.")
+        .query(
+            "state",
+            states,
+            "Only those whose breaker is in this state, that asked to be left alone \
+             (`throttled`), that an operator holds (`held`), or some of whose subscriptions are \
+             `paused` or `failing`.",
+        );
+    Route::operator(
+        Method::GET,
+        "/admin/destinations",
+        get(destinations::list),
+        paged(list, PAGE_MAX.into(), 100).answer(StatusCode::OK, "A page.", "DestinationPage"),
+    )
 }
 
 fn of_holds() -> Vec<Route> {

@@ -36,7 +36,7 @@ fn decode(value: &[u8]) -> Option<FailureSpan> {
     serde_json::from_slice(value).ok()
 }
 
-fn span_of(state: &State, id: SubscriptionId) -> Result<Option<FailureSpan>, Error> {
+pub(super) fn span_of(state: &State, id: SubscriptionId) -> Result<Option<FailureSpan>, Error> {
     Ok(state.get(&failure_span::key(id.as_bytes()))?.and_then(|value| decode(&value)))
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use streaming_hub_model::attempt::{AttemptResult, Outcome};
 use streaming_hub_model::breaker::{Breaker, BreakerSettings, Change, Pass, Phase};
-use streaming_hub_model::destination::{DestinationKey, DestinationRecord};
+use streaming_hub_model::destination::{DestinationKey, DestinationRecord, GateState};
 use streaming_hub_model::id::{JobId, SubscriptionId};
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::time::UnixMillis;
@@ -167,6 +167,19 @@ impl Gates {
             gate.again_at = UnixMillis(0);
             self.timers.insert((now, Arc::clone(of)));
         }
+    }
+
+    /// How a destination is doing here; nothing where it has no gate.
+    pub(super) fn state_of(&self, of: &DestinationOf, now: UnixMillis) -> Option<GateState> {
+        let gate = self.gates.get(of)?;
+        Some(GateState {
+            tenant: of.0.clone(),
+            destination: of.1,
+            phase: gate.breaker.phase(now),
+            opening: gate.breaker.opening(now),
+            throttled_until: gate.throttled(now),
+            waiting: gate.waiting.len() as u64,
+        })
     }
 
     /// Whether holds changed since this was asked last.

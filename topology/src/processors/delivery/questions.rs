@@ -8,6 +8,7 @@
 use streaming_hub_model::delivery_calls::{
     Answer, Cursor, DeadLettersPage, DeliveryStats, Filter, JobPlace, JobState, PAGE_MAX, Question,
 };
+use streaming_hub_model::destination::SpanState;
 use streaming_hub_model::id::{EventId, JobId, SubscriptionId};
 use streaming_hub_model::tenant::TenantId;
 use streaming_hub_state::State;
@@ -15,7 +16,7 @@ use streaming_hub_state::family::{Place, backlog};
 
 use super::outcome::Counted;
 use super::places::{self, StoredJob};
-use super::{Delivery, dead_letters};
+use super::{Delivery, dead_letters, failures};
 use crate::calls::Reply;
 use crate::runtime::processor::{Error, Step};
 use crate::topics::RETRY_TIERS;
@@ -47,9 +48,9 @@ impl Delivery {
                 self.answers.push((call.reply.clone(), done));
                 return Ok(());
             }
-            Question::Forget { tenant } => {
-                let letters = self.forget(tenant, step)?;
-                self.answers.push((call.reply.clone(), Answer::Forgotten { letters }));
+            Question::Forget { tenant, after } => {
+                let done = self.forget(tenant, *after, step)?;
+                self.answers.push((call.reply.clone(), done));
                 return Ok(());
             }
             Question::Attempts { subscription, before, limit } => Answer::Attempts(
@@ -67,21 +68,34 @@ impl Delivery {
                 let jobs = self.jobs(step.state, (tenant, *event), subscriptions)?;
                 Answer::Jobs { jobs }
             }
+            Question::Destinations { destinations, subscriptions } => {
+                let gates = destinations.iter().take(usize::from(PAGE_MAX));
+                Answer::Destinations {
+                    gates: gates.filter_map(|of| self.gates.state_of(of, step.now)).collect(),
+                    spans: spans(step.state, subscriptions)?,
+                }
+            }
         };
         call.reply.send(answer);
         Ok(())
     }
 
-    /// Throws away some of a tenant's dead letters; answers how many.
-    fn forget(&mut self, tenant: &TenantId, step: &mut Step<'_>) -> Result<u64, Error> {
+    /// Throws away some of a tenant's dead letters; at the end says what is still to come.
+    fn forget(
+        &mut self,
+        tenant: &TenantId,
+        after: Option<Cursor>,
+        step: &mut Step<'_>,
+    ) -> Result<Answer, Error> {
         let filter = Filter { tenant: Some(tenant.clone()), ..Filter::default() };
-        let (found, _) = dead_letters::list(step.state, &filter, None, page(PAGE_MAX))?;
+        let (found, next) = dead_letters::list(step.state, &filter, after, page(PAGE_MAX))?;
         let letters = found.len() as u64;
         for job in found {
             dead_letters::end(job, step)?;
             self.tally.push(Counted::LetterGone("forgotten"));
         }
-        Ok(letters)
+        let ending = if next.is_none() { self.still_ending(step.state)? } else { 0 };
+        Ok(Answer::Forgotten { letters, next, ending })
     }
 
     /// Where the first jobs of an event stand, one for each subscription that has one.
@@ -123,6 +137,20 @@ impl Delivery {
         let started = self.attempt_log.delivered(state, subscription, job)?;
         Ok(started.map(|started_at| JobPlace::Delivered { started_at }))
     }
+}
+
+/// The failure spans of these subscriptions.
+fn spans(state: &State, of: &[SubscriptionId]) -> Result<Vec<SpanState>, Error> {
+    let mut spans = Vec::new();
+    for id in of {
+        let span = failures::span_of(state, *id)?;
+        spans.extend(span.map(|span| SpanState {
+            subscription: *id,
+            first: span.first,
+            last: span.last,
+        }));
+    }
+    Ok(spans)
 }
 
 /// How many entries a page has.

@@ -1,6 +1,7 @@
 //! Gates: pause, holds, destinations that ask to be left alone, breakers, strict order, bounds.
 
 use streaming_hub_model::attempt::ErrorClass;
+use streaming_hub_model::delivery_calls::{Answer, Question};
 use streaming_hub_model::destination::DestinationRecord;
 use streaming_hub_model::hold::Scope;
 
@@ -451,4 +452,28 @@ fn the_oldest_job_that_is_due_and_not_attempted_is_told() {
     assert_eq!(world.counters.gauge("overdue_age_ms"), 183_000, "the one without a slot");
     assert_eq!(world.counters.count("forgotten_jobs_total", ""), 0);
     assert_eq!(world.counters.gauge("waiting_jobs_count"), 3);
+}
+
+#[test]
+fn an_operator_is_told_of_gates_and_spans_and_of_nothing_that_is_in_order() {
+    let mut world = guarded();
+    opened(&mut world, 6);
+    world.subscribe(2, |row| row["sink"]["url"] = json!("https://other.example.com/"));
+    let name = |n| {
+        let row = world.table.get(id(n)).unwrap();
+        (row.tenant.clone(), DestinationKey::new([1; 32]).id(&row.sink))
+    };
+    let (broken, fine) = (name(1), name(2));
+    let question = Question::Destinations {
+        destinations: vec![fine, broken.clone()],
+        subscriptions: vec![id(1), id(2)],
+    };
+    let (now, opened_at) = (world.bench.now, T0);
+    let Answer::Destinations { gates, spans } = world.ask(question) else { panic!("misfit") };
+    assert_eq!(gates.len(), 1, "{gates:?}");
+    assert_eq!((&gates[0].tenant, gates[0].destination), (&broken.0, broken.1));
+    assert_eq!((gates[0].phase.as_str(), gates[0].waiting), ("open", 1));
+    assert!(gates[0].opening.is_some_and(|opening| opening.until > now && opening.openings == 1));
+    assert_eq!(spans.len(), 1);
+    assert_eq!((spans[0].subscription, spans[0].first.0 >= opened_at), (id(1), true));
 }
