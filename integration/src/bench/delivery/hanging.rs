@@ -1,6 +1,7 @@
 //! A tenant with a large backlog for 64 destinations that hang, or answer at the last moment, and
-//! what another tenant's new jobs wait because of it: produce to webhook before and meanwhile. Breakers never open here, which is
-//! the harder case: the hanging tenant uses its full share of slots all the time.
+//! what another tenant's new jobs wait because of it: produce to webhook before and meanwhile.
+//! Breakers never open here, which is the harder case: the hanging tenant uses its full share of
+//! slots all the time.
 
 use std::collections::HashMap;
 
