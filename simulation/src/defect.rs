@@ -58,13 +58,25 @@ pub enum Defect {
     ReclaimNotCounted,
     /// Claims are not written down.
     ClaimUnwritten,
+    /// While a breaker is open, a job that waits uses up a step.
+    ShedTakesStep,
+    /// Strict order is not kept.
+    StrictForgotten,
+    /// Jobs of a paused subscription end.
+    PauseDrops,
+    /// Delivery does not read holds.
+    HoldUnread,
+    /// What a destination asks for is not heard.
+    RetryAfterUnheard,
+    /// A later attempt has the first one's delivery id.
+    DeliveryIdKept,
     /// An entry that failed is taken for delivered with the rest of its request.
     BatchTakenWhole,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 33] = [
         Self::ApplyBeforeCommit,
         Self::CommitAssumed,
         Self::UnknownTakenForAborted,
@@ -91,6 +103,12 @@ impl Defect {
         Self::AnsweredEarly,
         Self::ReclaimNotCounted,
         Self::ClaimUnwritten,
+        Self::ShedTakesStep,
+        Self::StrictForgotten,
+        Self::PauseDrops,
+        Self::HoldUnread,
+        Self::RetryAfterUnheard,
+        Self::DeliveryIdKept,
         Self::BatchTakenWhole,
     ];
 

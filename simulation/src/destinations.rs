@@ -1,5 +1,6 @@
-//! Destinations that succeed, fail, hang and answer late, and the attempts under way: what a
-//! dispatcher does in the hub.
+//! Destinations that succeed, fail, hang and answer late, that ask to be left alone or are gone,
+//! and the attempts under way: what a dispatcher does in the hub. And jobs whose attempt ends the
+//! process.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,16 @@ use crate::random::Random;
 
 /// How long a call may take, milliseconds.
 const CALL_MS_MAX: i64 = 15_000;
+/// The longest time that a destination asks for, milliseconds.
+const ASKED_MS_MAX: u64 = 8_000;
+/// One job in so many is deadly, where any is.
+const DEADLY_OF: u8 = 24;
+
+/// Whether an attempt of this job ends its process, whoever makes it.
+#[must_use]
+pub fn is_deadly(job: JobId) -> bool {
+    job.as_bytes().last().is_some_and(|last| last % DEADLY_OF == 0)
+}
 
 /// How a destination behaves.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +37,10 @@ struct Manner {
     hangs: u32,
     /// Calls in a million that the hub itself cannot make.
     not_attempted: u32,
+    /// Calls in a million at which it asks to be left alone.
+    asks: u32,
+    /// Calls in a million at which it is gone.
+    gone: u32,
     slowest_ms: i64,
 }
 
@@ -35,8 +50,9 @@ pub struct UnderWay {
     job: JobId,
     delivery_id: Uuid,
     started: UnixMillis,
+    /// The tenant's destination.
+    of: (String, String),
     sink_generation: u64,
-    target: String,
     outcome: Outcome,
     answers_ms: i64,
     slot: Slot,
@@ -48,6 +64,8 @@ pub struct Answer {
     pub call: Uuid,
     /// Who is to hear of it.
     pub address: Address,
+    /// Tenant and target that answered.
+    pub of: (String, String),
     /// Whether the destination took the event, whatever is said of it.
     pub taken: bool,
     /// What became of it.
@@ -66,15 +84,16 @@ impl Destinations {
     pub fn call(&mut self, address: Address, order: Order, random: &mut Random, now_ms: i64) {
         let Order { job, attempt, slot, .. } = order;
         let target = attempt.subscription.sink.target();
-        let manner = self.manners.entry(target.clone()).or_insert_with(|| Manner::draw(random));
+        let of = (attempt.subscription.tenant.as_str().to_owned(), target.clone());
+        let manner = *self.manners.entry(target).or_insert_with(|| Manner::draw(random));
         let (outcome, took_ms) = manner.answer(random);
         self.under_way.push(UnderWay {
             address,
             job,
             delivery_id: attempt.delivery_id,
             started: attempt.at,
+            of,
             sink_generation: attempt.subscription.sink_generation,
-            target,
             outcome,
             answers_ms: now_ms + took_ms,
             slot,
@@ -101,10 +120,12 @@ impl Destinations {
         let one = self.under_way.remove(index);
         let sink_generation = one.sink_generation;
         let taken = one.is_delivered();
-        let others = self.under_way.iter().filter(|other| other.target == one.target);
+        let others = self.under_way.iter().filter(|other| other.of == one.of);
         let is_taken_for = defect == Some(Defect::BatchTakenWhole)
             && others.filter(|other| other.is_delivered()).count() > 0;
-        let UnderWay { mut address, job, delivery_id: call, started, mut outcome, slot, .. } = one;
+        let UnderWay {
+            mut address, job, delivery_id: call, started, of, mut outcome, slot, ..
+        } = one;
         if is_taken_for {
             outcome.result = AttemptResult::Delivered;
         }
@@ -116,7 +137,7 @@ impl Destinations {
             (address, delivery_id) = (newest.address.clone(), newest.delivery_id);
         }
         let returned = Returned { job, delivery_id, started, sink_generation, outcome };
-        Some(Answer { call, address, taken, returned })
+        Some(Answer { call, address, of, taken, returned })
     }
 
     /// Ids of all calls under way.
@@ -145,6 +166,8 @@ impl Manner {
             fails: fails[random.index(fails.len())],
             hangs: if random.below(3) == 0 { 50_000 } else { 0 },
             not_attempted: if random.below(4) == 0 { 30_000 } else { 0 },
+            asks: if random.below(3) == 0 { 200_000 } else { 0 },
+            gone: if random.below(6) == 0 { 50_000 } else { 0 },
             slowest_ms: slowest[random.index(slowest.len())],
         }
     }
@@ -157,6 +180,17 @@ impl Manner {
             return (Outcome::not_attempted("simulated"), 0);
         }
         let took_ms = random.range(0, self.slowest_ms);
+        if random.chance(self.asks) {
+            let (status, class) = match random.below(2) {
+                0 => (429, ErrorClass::Throttled),
+                _ => (503, ErrorClass::Http5xx),
+            };
+            let asked_ms = 1_000 + random.below(ASKED_MS_MAX - 1_000);
+            return (refused(status, class, Some(asked_ms)), took_ms);
+        }
+        if random.chance(self.gone) {
+            return (refused(410, ErrorClass::Gone, None), took_ms);
+        }
         if random.chance(self.fails) {
             return (Outcome::failed(ErrorClass::Http5xx, "503"), took_ms);
         }
@@ -165,4 +199,9 @@ impl Manner {
         let (status, excerpt) = (Some(200), Vec::new());
         (Outcome { result, status, excerpt, duration_ms, retry_after_ms: None }, took_ms)
     }
+}
+
+fn refused(status: u16, class: ErrorClass, retry_after_ms: Option<u64>) -> Outcome {
+    let outcome = Outcome::failed(class, "refused");
+    Outcome { status: Some(status), retry_after_ms, ..outcome }
 }

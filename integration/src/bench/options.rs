@@ -26,6 +26,8 @@ usage: bench [--NAME VALUE]...     or the environment variable of the same name 
   partitions  partitions of the source topic and of the internal topics         (4)
   duplicates  duplicates in a hundred facts                                     (2)
   deliveries  deliveries of the deliveries part                                 (20000)
+  phases      which of the delivery part: at_once,slow,more_slots,hanging,breaker,scheduled
+  breaker_s   how long its backlog lies behind an open breaker, seconds         (600)
   jobs        jobs of the delivery part's backlogs                              (200000)
   keys        dedup keys of the store part                                      (10000000)
   restarts    kills of the restart part                                         (5)
@@ -37,6 +39,9 @@ usage: bench [--NAME VALUE]...     or the environment variable of the same name 
 pub const ALONE: [&str; 4] = ["delivery", "api", "store", "sink"];
 /// The other parts, in the order in which they run.
 pub const PARTS: [&str; 5] = ["floor", "latency", "deliveries", "restart", "throughput"];
+
+/// The phases of the delivery part, in the order in which they run.
+pub const PHASES: [&str; 6] = ["at_once", "slow", "more_slots", "hanging", "breaker", "scheduled"];
 
 /// A kind of destination of the sink part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +77,10 @@ pub struct Options {
     pub duplicates_percent: u64,
     /// Deliveries of the deliveries part.
     pub deliveries: usize,
+    /// Names out of [`PHASES`].
+    pub phases: BTreeSet<String>,
+    /// How long the delivery part's backlog lies behind an open breaker, seconds.
+    pub breaker_s: u64,
     /// Jobs of the delivery part's backlogs.
     pub jobs: usize,
     /// Dedup keys of the store part.
@@ -97,6 +106,8 @@ impl Default for Options {
             partitions: 4,
             duplicates_percent: 2,
             deliveries: 20_000,
+            phases: PHASES.map(str::to_owned).into(),
+            breaker_s: 600,
             jobs: 200_000,
             keys: 10_000_000,
             restarts: 5,
@@ -115,13 +126,15 @@ impl Options {
         environment: impl Fn(&str) -> Option<String>,
         flags: impl IntoIterator<Item = String>,
     ) -> Result<Self> {
-        const NAMES: [&str; 18] = [
+        const NAMES: [&str; 20] = [
             "parts",
             "delivery",
             "api",
             "store",
             "sink",
             "keys",
+            "phases",
+            "breaker_s",
             "jobs",
             "facts",
             "payload",
@@ -143,7 +156,8 @@ impl Options {
     fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let failed = || format!("{name}: {value:?} is not understood");
         match name {
-            "parts" => self.parts = parts(value)?,
+            "parts" => self.parts = names("part", &[&ALONE[..], &PARTS].concat(), value)?,
+            "phases" => self.phases = names("phase", &PHASES, value)?,
             alone if ALONE.contains(&alone) => {
                 if !matches!(value, "" | "0") {
                     self.parts = [alone.to_owned()].into();
@@ -153,6 +167,7 @@ impl Options {
                 }
             }
             "keys" => self.keys = value.parse().with_context(failed)?,
+            "breaker_s" => self.breaker_s = value.parse().with_context(failed)?,
             "jobs" => self.jobs = value.parse().with_context(failed)?,
             "bench_json" => self.json = Some(value).filter(|v| !v.is_empty()).map(PathBuf::from),
             "seed" => self.seed = value.parse().with_context(failed)?,
@@ -187,6 +202,7 @@ impl Options {
             "partitions": self.partitions,
             "duplicates_percent": self.duplicates_percent,
             "deliveries": self.deliveries,
+            "breaker_s": self.breaker_s,
             "jobs": self.jobs,
             "keys": self.keys,
             "restarts": self.restarts,
@@ -204,14 +220,15 @@ fn sink(value: &str) -> Result<SinkKind> {
     })
 }
 
-fn parts(value: &str) -> Result<BTreeSet<String>> {
-    let parts = value.split(',').map(str::trim).map(|part| {
-        if !ALONE.contains(&part) && !PARTS.contains(&part) {
-            bail!("there is no part {part:?}\n\n{USAGE}");
+/// Names of this kind, out of those that there are.
+fn names(kind: &str, known: &[&str], value: &str) -> Result<BTreeSet<String>> {
+    let names = value.split(',').map(str::trim).map(|name| {
+        if !known.contains(&name) {
+            bail!("there is no {kind} {name:?}\n\n{USAGE}");
         }
-        Ok(part.to_owned())
+        Ok(name.to_owned())
     });
-    parts.collect()
+    names.collect()
 }
 
 #[cfg(test)]
@@ -253,6 +270,7 @@ mod tests {
             &["--facts", "x"],
             &["--parts", "all"],
             &["--sink", "x"],
+            &["--phases", "x"],
         ] {
             assert!(read(&[], flags).is_err(), "{flags:?}");
         }
