@@ -106,8 +106,8 @@ impl Destinations {
         self.under_way.iter().map(|one| one.answers_ms).min()
     }
 
-    /// Takes one of the calls that have answered by now. Calls to one destination that are under way
-    /// together may have shared a request; each has its own outcome.
+    /// Takes one of the calls that have answered by now. Calls to one destination that are under
+    /// way together may have shared a request; each has its own outcome.
     pub fn answered(
         &mut self,
         now_ms: i64,
