@@ -13,9 +13,11 @@ pub const USAGE: &str = "\
 usage: bench [--NAME VALUE]...     or the environment variable of the same name in capitals
 
   parts       which parts to run: floor,latency,deliveries,restart,throughput   (these),
-              or one of those that run alone: delivery, api, store
+              or one of those that run alone: delivery, api, pull,
+              store
   delivery    1: only the delivery engine, phase by phase
   api         1: only the API: its writes, a start with 100,000 subscriptions
+  pull        1: only pull subscriptions: pages, long polls, unread entries
   store       1: only the stores: many partitions, restarts over many keys
   facts       facts of the throughput part                                      (200000)
   payload     bytes of a payload                                                (1024)
@@ -27,13 +29,14 @@ usage: bench [--NAME VALUE]...     or the environment variable of the same name 
   deliveries  deliveries of the deliveries part                                 (20000)
   jobs        jobs of the delivery part's backlogs                              (200000)
   keys        dedup keys of the store part                                      (10000000)
+  entries     entries of the pull part's subscriptions                          (200000)
   restarts    kills of the restart part                                         (5)
   seed        of the facts                                                      (1)
   bench_json  file to write the results to
 ";
 
 /// The parts that run only when they are named: each takes minutes, on brokers of its own.
-pub const ALONE: [&str; 3] = ["delivery", "api", "store"];
+pub const ALONE: [&str; 4] = ["delivery", "api", "pull", "store"];
 /// The other parts, in the order in which they run.
 pub const PARTS: [&str; 5] = ["floor", "latency", "deliveries", "restart", "throughput"];
 
@@ -62,6 +65,8 @@ pub struct Options {
     pub jobs: usize,
     /// Dedup keys of the store part.
     pub keys: usize,
+    /// Entries of the pull part's subscriptions.
+    pub entries: usize,
     /// Kills of the restart part.
     pub restarts: usize,
     /// Seed of the facts.
@@ -84,6 +89,7 @@ impl Default for Options {
             deliveries: 20_000,
             jobs: 200_000,
             keys: 10_000_000,
+            entries: 200_000,
             restarts: 5,
             seed: 1,
             json: None,
@@ -100,11 +106,13 @@ impl Options {
         environment: impl Fn(&str) -> Option<String>,
         flags: impl IntoIterator<Item = String>,
     ) -> Result<Self> {
-        const NAMES: [&str; 17] = [
+        const NAMES: [&str; 19] = [
             "parts",
             "delivery",
             "api",
+            "pull",
             "store",
+            "entries",
             "keys",
             "jobs",
             "facts",
@@ -134,6 +142,7 @@ impl Options {
                 }
             }
             "keys" => self.keys = value.parse().with_context(failed)?,
+            "entries" => self.entries = value.parse().with_context(failed)?,
             "jobs" => self.jobs = value.parse().with_context(failed)?,
             "bench_json" => self.json = Some(value).filter(|v| !v.is_empty()).map(PathBuf::from),
             "seed" => self.seed = value.parse().with_context(failed)?,
@@ -170,6 +179,7 @@ impl Options {
             "deliveries": self.deliveries,
             "jobs": self.jobs,
             "keys": self.keys,
+            "entries": self.entries,
             "restarts": self.restarts,
             "seed": self.seed,
         })

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Attempt, Evidence};
-use crate::api::Subscriber;
 
 /// Both views of the order.
 pub(super) fn first_attempts(evidence: &Evidence, attempts: &[Attempt], faults: &mut Vec<String>) {
@@ -24,14 +23,13 @@ pub(super) fn first_attempts(evidence: &Evidence, attempts: &[Attempt], faults: 
             .iter()
             .filter(|attempt| attempt.subscription == subscriber.id && attempt.number == 1);
         let recorded = firsts.clone().map(|attempt| attempt.event_id.as_str());
-        ascending("the log of attempts", subscriber, recorded, (&places, faults));
+        ascending(("the log of attempts", &subscriber.path), recorded, (&places, faults));
         let lost = firsts.filter(|attempt| !arrived.contains(attempt.delivery_id.as_str()));
         let lost: BTreeSet<&str> = lost.map(|attempt| attempt.event_id.as_str()).collect();
         let own = requests.iter().filter(|r| r.target == subscriber.path && !r.is_probe());
         let seen = own.filter_map(|request| request.text("X-Lerian-Event-Id"));
         ascending(
-            "the receiver",
-            subscriber,
+            ("the receiver", &subscriber.path),
             seen.filter(|id| !lost.contains(id)),
             (&places, faults),
         );
@@ -39,15 +37,15 @@ pub(super) fn first_attempts(evidence: &Evidence, attempts: &[Attempt], faults: 
 }
 
 /// Where a tenant's events lie in the inbox.
-fn places<'a>(evidence: &'a Evidence, tenant: &str) -> BTreeMap<&'a str, (i32, i64)> {
+pub(super) fn places<'a>(evidence: &'a Evidence, tenant: &str) -> BTreeMap<&'a str, (i32, i64)> {
     let inbox = evidence.history.inbox.iter();
     let own = inbox.filter(|record| record.text("hub-tenant") == Some(tenant));
     own.filter_map(|r| Some((r.text("hub-id")?, (r.partition, r.offset)))).collect()
 }
 
-fn ascending<'a>(
-    whose: &str,
-    subscriber: &Subscriber,
+/// First occurrences come in the order of the inbox.
+pub(super) fn ascending<'a>(
+    (whose, of): (&str, &str),
     ids: impl Iterator<Item = &'a str>,
     (places, faults): (&BTreeMap<&str, (i32, i64)>, &mut Vec<String>),
 ) {
@@ -58,8 +56,7 @@ fn ascending<'a>(
         let Some(place) = places.get(id).copied() else { continue };
         if let Some((before, higher)) = last.filter(|(_, higher)| *higher > place) {
             faults.push(format!(
-                "order: {whose} has {id} ({place:?}) behind {before} ({higher:?}) for {}",
-                subscriber.path
+                "order: {whose} has {id} ({place:?}) behind {before} ({higher:?}) for {of}"
             ));
         } else {
             last = Some((id, place));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::api::{Subscriber, Wanted};
+use crate::chaos::consume::Consumed;
 use crate::chaos::gather::source;
 use crate::chaos::writer::Acknowledged;
 use crate::check::{Delivered, History};
@@ -129,6 +130,12 @@ fn truth() -> Evidence {
         tiers: [(1, vec![tier, record("retry-01", 9, "job-3", None)])].into(),
         dead_letters,
         attempts,
+        consumed: vec![Consumed {
+            id: "p-1".to_owned(),
+            wanted: Wanted::all("t", "pull"),
+            served: (0u64..4).map(|n| (3 * n + 1, facts[n as usize].id())).collect(),
+            failed: 2,
+        }],
         positions: vec![position(Some(6))],
         salted: Vec::new(),
         attempts_max: 2,
@@ -217,6 +224,32 @@ fn two_that_are_swapped_are_found() {
     assert_eq!(found(|e| (both(e), e.salted = vec!["t".to_owned()]).1), "");
     let several = |e: &mut Evidence| e.history.subscribers[0].wanted.max_in_flight = Some(8);
     assert_eq!(found(|e| (both(e), several(e)).1), "");
+}
+
+#[test]
+fn an_entry_that_a_consumer_lost_or_got_twice_or_out_of_order_is_found() {
+    assert_found("pull: p-1 was never served", |e| drop(e.consumed[0].served.remove(1)));
+    let again = |e: &mut Evidence| {
+        let id = e.consumed[0].served[1].1.clone();
+        e.consumed[0].served.push((99, id));
+    };
+    assert_found("pull: p-1 was served 01a0c450", again);
+    assert_found("pull: p-1 was served (4", |e| {
+        let twice = e.consumed[0].served[1].clone();
+        e.consumed[0].served.insert(2, twice);
+    });
+    // The entries, and only their events.
+    assert_found("pull: p-1 was served (1", |e| e.consumed[0].served.swap(0, 1));
+    let swapped = |e: &mut Evidence| {
+        let served = &mut e.consumed[0].served;
+        let id = std::mem::take(&mut served[0].1);
+        served[0].1 = std::mem::replace(&mut served[1].1, id);
+    };
+    assert_found("order: the consumer", swapped);
+    assert_eq!(found(|e| (swapped(e), e.salted = vec!["t".to_owned()]).1), "");
+    // Another's event.
+    let foreign = |e: &mut Evidence| e.consumed[0].wanted.tenant = "t-2".to_owned();
+    assert_found("pull: p-1 was served 01a0c450", foreign);
 }
 
 #[test]
