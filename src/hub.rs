@@ -110,7 +110,7 @@ async fn start(config: &Config) -> anyhow::Result<()> {
     let ports = (keyring, Tasks { deliveries, pull }, operator);
     let (drained, server) = serve(config, &parts, ports, (&ready, metrics)).await?;
     trim(administrator, &parts);
-    let ended = supervise(&running).await;
+    let ended = supervise(&running, &parts.views.table).await;
     ready.stopping.store(true, Ordering::Relaxed);
     let stopped = finish(&parts.stop, running).await;
     drop(drained);
@@ -304,8 +304,9 @@ fn jwt(config: &Config) -> anyhow::Result<Option<Arc<streaming_hub_api::Jwt>>> {
     Ok(jwt)
 }
 
-/// Waits for a signal, or for a stream thread that ends by itself.
-async fn supervise(running: &[Running]) -> anyhow::Result<()> {
+/// Waits for a signal, for a stream thread that ends by itself, or for a table that only a new
+/// start mends.
+async fn supervise(running: &[Running], table: &Table) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     loop {
@@ -315,6 +316,12 @@ async fn supervise(running: &[Running]) -> anyhow::Result<()> {
             () = tokio::time::sleep(WATCH) => {
                 if let Some(ended) = running.iter().find(|thread| thread.is_finished()) {
                     bail!("the stream thread of {} ended", ended.name());
+                }
+                if table.is_outdated() {
+                    bail!(
+                        "the subscriptions could not be read for days, and deletions of that time \
+                         may be compacted away: start the instance again, it reads them whole"
+                    );
                 }
             }
         }

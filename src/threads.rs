@@ -78,7 +78,8 @@ pub(crate) fn start(config: &Config, parts: &Parts, pull_base: u64) -> anyhow::R
         pull_mailbox,
         (Arc::clone(&shared.status), Arc::clone(&parts.views.owners)),
     );
-    let pull = PullClient::new(calls, desk, config.topics.partitions);
+    let table = Arc::clone(&parts.views.table);
+    let pull = PullClient::new(calls, desk, (table, config.topics.partitions));
     Ok(Started { running, deliveries: deliveries(parts, mailbox), pull })
 }
 

@@ -361,3 +361,6 @@ impl Wish {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

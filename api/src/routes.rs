@@ -9,7 +9,7 @@ use axum::http::Method;
 use axum::middleware::from_fn_with_state;
 use axum::routing::MethodRouter;
 
-use crate::admin::tasks;
+use crate::admin::{erase, tasks};
 use crate::ask;
 use crate::exchange::exchange;
 use crate::forward::admit;
@@ -122,6 +122,7 @@ pub fn router(api: Api) -> Router {
     let own = own
         .route(ask::PATH, ask::route().with_state(Arc::clone(&api)))
         .route(tasks::PATH, tasks::route().with_state(Arc::clone(&api)))
+        .route(erase::PATH, erase::route().with_state(Arc::clone(&api)))
         .layer(from_fn_with_state(api, admit));
     finish(own.layer(DefaultBodyLimit::max(body_bytes_max)), operations)
 }

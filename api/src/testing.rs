@@ -1,6 +1,8 @@
 //! The hub around the API, in memory: a registry that decides by the real rules, a sink that
 //! answers what a test says, a clock and a randomness that are the same in every run.
 
+mod pull;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -29,8 +31,6 @@ use streaming_hub_model::ports::{
     Changes, Clock, Deliveries, Entropy, Holding, KnownDestinations, Readiness, SubscriptionTable,
     Unavailable,
 };
-use streaming_hub_model::ports::{PullAnswer, PullLogs, PullStanding};
-use streaming_hub_model::pull::Ask;
 use streaming_hub_model::registry::{self, Current, Write as Written};
 use streaming_hub_model::secret::Keyring;
 use streaming_hub_model::sink::{NotAdmitted, Sink, SinkFuture};
@@ -40,6 +40,7 @@ use streaming_hub_model::tenant::TenantId;
 use streaming_hub_model::time::UnixMillis;
 use tower::ServiceExt;
 
+use self::pull::FakeLog;
 use crate::rate::{Buckets, Rate};
 use crate::{Api, Limits, Metrics, Operations, Role, TokenConfig, Tokens, router};
 
@@ -302,57 +303,6 @@ impl Sink for FakeHub {
     ) -> SinkFuture<'a, Result<(), NotAdmitted>> {
         let refused = |message| Err(NotAdmitted { field: "url", message });
         Box::pin(async move { self.refusal.lock().unwrap().clone().map_or(Ok(()), refused) })
-    }
-}
-
-/// What reads are answered, and what was read last.
-#[derive(Default)]
-pub(crate) struct FakeLog {
-    answer: Option<Result<PullAnswer, CallError>>,
-    standing: Option<PullStanding>,
-    last: Option<(Ask, Duration)>,
-}
-
-impl FakeHub {
-    /// What every read is answered from now on.
-    pub(crate) fn answer_reads(&self, answer: Result<PullAnswer, CallError>) {
-        self.log.lock().unwrap().answer = Some(answer);
-    }
-
-    /// Where every pull subscription stands from now on.
-    pub(crate) fn stand(&self, standing: PullStanding) {
-        self.log.lock().unwrap().standing = Some(standing);
-    }
-
-    /// What was read last, and how long it was to wait.
-    pub(crate) fn last_read(&self) -> Option<(Ask, Duration)> {
-        self.log.lock().unwrap().last
-    }
-}
-
-impl PullLogs for FakeHub {
-    fn is_here(&self, _: SubscriptionId) -> Result<(), CallError> {
-        match &self.log.lock().unwrap().answer {
-            Some(Err(error)) => Err(error.clone()),
-            _ => Ok(()),
-        }
-    }
-
-    fn read(
-        &self,
-        _: SubscriptionId,
-        ask: Ask,
-        (wait, _): (Duration, Duration),
-    ) -> SinkFuture<'_, Result<PullAnswer, CallError>> {
-        Box::pin(async move {
-            let mut log = self.log.lock().unwrap();
-            log.last = Some((ask, wait));
-            log.answer.clone().unwrap_or(Err(CallError::Unknown))
-        })
-    }
-
-    fn standing(&self, _: SubscriptionId) -> SinkFuture<'_, Result<PullStanding, CallError>> {
-        Box::pin(async { self.log.lock().unwrap().standing.ok_or(CallError::TimedOut) })
     }
 }
 

@@ -3,6 +3,9 @@
 //! Each is read as its page under `docs/sinks/` tells a consumer to, by clients that are none of
 //! the hub's.
 
+mod emulator;
+mod rabbitmq;
+mod server;
 mod servers;
 
 use std::time::Duration;
@@ -14,12 +17,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::api::{Subscriber, Wanted};
+use crate::api::{Api, Subscriber, Wanted};
 use crate::facts::Fact;
 use crate::generate::Generator;
 use crate::wait;
 use crate::world::World;
 
+pub use self::emulator::{ACCOUNT, Aws, REGION};
+pub use self::rabbitmq::RabbitMq;
 pub use self::servers::Servers;
 
 /// Whose events they are.
@@ -100,12 +105,12 @@ impl Subscriptions {
     /// When one of them is refused, or its destination not found.
     pub fn create(world: &mut World, servers: &Servers) -> Result<Self> {
         let webhook = world.subscribe(Wanted::all(TENANT, "webhook"))?;
+        let api = world.hub.api(TENANT);
+        let body = |name, sink| json!({"name": name, "event_types": ["*"], "sink": sink});
         for (name, sink) in servers.sinks() {
-            let id = create(world, name, &sink)?;
-            let verified = world.hub.api(TENANT).verify(&id)?;
-            ensure!(verified["verification_state"] == "active", "{name}: {verified}");
+            subscribe(&api, &body(name, sink))?;
         }
-        let pull = create(world, "pull", &json!({"type": "pull"}))?;
+        let pull = create(&api, &body("pull", json!({"type": "pull"})))?;
         Ok(Self { webhook, pull })
     }
 
@@ -184,9 +189,19 @@ struct Entry {
     payload_base64: Option<String>,
 }
 
-fn create(world: &World, name: &str, sink: &Value) -> Result<String> {
-    let body = json!({"name": name, "event_types": ["*"], "sink": sink});
-    let made = world.hub.api(TENANT).call("POST", "/v1/subscriptions", Some(&body))?;
-    ensure!(made.status == 201, "{name}: {made:?}");
+fn create(api: &Api, body: &Value) -> Result<String> {
+    let made = api.call("POST", "/v1/subscriptions", Some(body))?;
+    ensure!(made.status == 201, "{body}: {made:?}");
     Ok(made.json()["id"].as_str().context("a creation without an id")?.to_owned())
+}
+
+/// Creates a subscription of this body and has it verified: its id.
+///
+/// # Errors
+/// When it is refused, or its destination not found.
+pub fn subscribe(api: &Api, body: &Value) -> Result<String> {
+    let id = create(api, body)?;
+    let verified = api.verify(&id)?;
+    ensure!(verified["verification_state"] == "active", "{verified}");
+    Ok(id)
 }

@@ -2,7 +2,7 @@
 //! what neither can say is named. Attempts, dead letters and redelivery, holds, quarantine byte for
 //! byte, traces, replays, erasure, and a hub that is killed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -35,6 +35,7 @@ fn what_another_hub_has_is_asked_of_it() -> Result<()> {
         .carrying(Some(vec![0, 159, 146, 150]))
         .keyed(Some(b"\xffkey"))
         .quarantined("bad_time");
+    let last = Fact::new("ledger", TENANT, &ids.id(), ("account", "created"));
     let mut all = facts.clone();
     all.push(bad.clone());
     world::run(&all, configure, |a| {
@@ -52,7 +53,7 @@ fn what_another_hub_has_is_asked_of_it() -> Result<()> {
         traced(a, &b, &facts[0])?;
         replayed(a, &b, &subscribers)?;
         killed(a, &mut b)?;
-        erased(a)
+        erased(a, last)
     })
 }
 
@@ -323,11 +324,29 @@ fn killed(world: &World, b: &mut Hub) -> Result<()> {
     Ok(())
 }
 
-fn erased(world: &World) -> Result<()> {
+/// Nothing that waits to be read is left of an erased tenant, either.
+fn erased(world: &mut World, fact: Fact) -> Result<()> {
+    let api = world.hub.api(TENANT);
+    let log = json!({"name": "log", "event_types": ["*"], "sink": {"type": "pull"}});
+    let log = ok(&api.call("POST", "/v1/subscriptions", Some(&log))?, "a pull subscription")?;
+    let target = format!("/v1/subscriptions/{}", log["id"].as_str().unwrap_or_default());
+    world.produce(&[fact])?;
+    wait::until("an entry to be read", SOON, || {
+        let view = ok(&api.call("GET", &target, None)?, "a pull subscription")?;
+        Ok(if view["pull"]["backlog"] == 1 { Ok(()) } else { Err(view.to_string()) })
+    })?;
     let body = json!({"tenant": TENANT});
     let done = as_operator(&world.hub, "POST", "/admin/tenants/erase", Some(&body))?;
     let done = ok(&done, "an erasure")?;
-    ensure!(done["subscriptions_deleted"] == SUBSCRIPTIONS && done["complete"] == true, "{done}");
-    ensure!(world.hub.api(TENANT).list()?.is_empty(), "subscriptions are left");
+    let all = SUBSCRIPTIONS + 1;
+    ensure!(done["subscriptions_deleted"] == all && done["complete"] == true, "{done}");
+    ensure!(api.list()?.is_empty(), "subscriptions are left");
+    for topic in ["pull", "dead-letters", "deliveries"] {
+        let mut left = BTreeMap::new();
+        for record in world.internal.read(topic)? {
+            left.insert(record.key.clone(), record.value.is_some());
+        }
+        ensure!(!left.values().any(|is_left| *is_left), "{topic} holds {}", left.len());
+    }
     Ok(())
 }

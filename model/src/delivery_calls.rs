@@ -67,6 +67,9 @@ pub enum Question {
     Forget {
         /// The tenant.
         tenant: TenantId,
+        /// Those behind this one: the `next` of the batch before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<Cursor>,
     },
     /// What waits for a subscription.
     Stats {
@@ -113,10 +116,17 @@ pub enum Answer {
         /// Whether the subscription takes none: it is disabled or gone.
         refused: bool,
     },
-    /// How many dead letters were thrown away; ask again until it is none.
+    /// How many dead letters were thrown away; ask again until it is none and there is no `next`.
     Forgotten {
         /// How many.
         letters: u64,
+        /// `after` of the next batch, when so many were looked at that there may be more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<Cursor>,
+        /// On the last batch: how many deleted subscriptions, whoever's, have jobs that did not end
+        /// yet, and will be dead letters.
+        #[serde(default)]
+        ending: u64,
     },
     /// What waits.
     Stats(DeliveryStats),

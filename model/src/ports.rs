@@ -116,6 +116,14 @@ pub trait PullLogs: Send + Sync {
         &self,
         subscription: SubscriptionId,
     ) -> SinkFuture<'_, Result<PullStanding, CallError>>;
+
+    /// How many deleted subscriptions still have something in the log of a partition whose task
+    /// runs in this instance: those that its table does not have, and those named here.
+    fn leftover(
+        &self,
+        partition: i32,
+        deleted: Vec<SubscriptionId>,
+    ) -> SinkFuture<'_, Result<u64, CallError>>;
 }
 
 /// The way to the delivery tasks, each of which owns the subscriptions of one partition.

@@ -18,15 +18,17 @@ use streaming_hub_model::subscription::SinkConfig;
 use streaming_hub_model::tenant::TenantId;
 use tokio::time::Instant;
 
-use crate::WRONG_SINK;
 use crate::aws::failure::{self, Failure};
 use crate::aws::{Aws, Called, Identity, REQUESTS_PER_CLIENT_MAX, Service};
 use crate::batch::{BatchLimits, Batcher};
-use crate::outcome::{delivered, duration_ms, unanswered, with_permission};
+use crate::leased::{self, Leased};
+use crate::outcome::{delivered, duration_ms, unanswered};
 use crate::pool::{Key, Lease, Pools};
 
 /// Entries of one request, the service's limit.
 const ENTRIES_MAX: usize = 10;
+/// What a look-up needs.
+const PERMISSION: &str = "events:DescribeEventBus (and events:PutEvents to deliver)";
 
 /// Delivers to buses of Amazon EventBridge.
 pub struct EventBridge {
@@ -38,57 +40,6 @@ impl EventBridge {
     pub(crate) fn new(aws: Arc<Aws>, clock: Arc<dyn Clock>) -> Self {
         let pools = Pools::new(aws.settings.limits(), clock);
         Self { aws, pools }
-    }
-
-    async fn deliver(&self, attempt: &Attempt) -> Outcome {
-        let Some(config) = config(&attempt.subscription.sink) else {
-            return Outcome::not_attempted(WRONG_SINK);
-        };
-        let entry = request::entry(&attempt.event);
-        let limit = self.aws.settings.eventbridge_entry_bytes_max;
-        if entry.bytes > limit {
-            let detail = format!("the entry has {} bytes as JSON, more than {limit}", entry.bytes);
-            return Outcome::failed(ErrorClass::TooLarge, detail);
-        }
-        let lease = match self.lease(attempt, config).await {
-            Ok(lease) => lease,
-            Err(outcome) => return outcome,
-        };
-        self.aws.in_time(lease.client.deliver(entry)).await
-    }
-
-    async fn look_up(&self, attempt: &Attempt) -> Outcome {
-        let Some(config) = config(&attempt.subscription.sink) else {
-            return Outcome::not_attempted(WRONG_SINK);
-        };
-        let lease = match self.lease(attempt, config).await {
-            Ok(lease) => lease,
-            Err(outcome) => return outcome,
-        };
-        let bus = lease.client.carrier();
-        match bus.client.describe_event_bus().name(&bus.arn).send().await {
-            Ok(_) => delivered(),
-            Err(error) => {
-                let outcome = failure::of(&error).outcome();
-                with_permission(
-                    outcome,
-                    "events:DescribeEventBus (and events:PutEvents to deliver)",
-                )
-            }
-        }
-    }
-
-    async fn lease(
-        &self,
-        attempt: &Attempt,
-        config: &EventBridgeConfig,
-    ) -> Result<Lease<Arc<Batcher<Bus>>>, Outcome> {
-        let identity = self.aws.identity(&attempt.subscription, &called(config))?;
-        let sink = &attempt.subscription.sink;
-        let key = Key::of(&attempt.subscription, identity.generation);
-        let make = || self.client(config, identity);
-        let lease = self.pools.lease(&key, (sink.host(), 0), make).await;
-        lease.map_err(|error| Outcome::not_attempted(error.to_string()))
     }
 
     fn client(
@@ -120,19 +71,61 @@ impl EventBridge {
     }
 }
 
+impl Leased for EventBridge {
+    type Config = EventBridgeConfig;
+    type Client = Arc<Batcher<Bus>>;
+
+    fn config(sink: &SinkConfig) -> Option<&EventBridgeConfig> {
+        if let SinkConfig::EventBridge(config) = sink { Some(config) } else { None }
+    }
+
+    fn verify_with(config: &EventBridgeConfig) -> VerifyWith {
+        config.verify_with
+    }
+
+    async fn lease(
+        &self,
+        attempt: &Attempt,
+        config: &EventBridgeConfig,
+    ) -> Result<Lease<Arc<Batcher<Bus>>>, Outcome> {
+        let identity = self.aws.identity(&attempt.subscription, &called(config))?;
+        let sink = &attempt.subscription.sink;
+        let key = Key::of(&attempt.subscription, identity.generation);
+        let make = || self.client(config, identity);
+        let lease = self.pools.lease(&key, (sink.host(), 0), make).await;
+        lease.map_err(|error| Outcome::not_attempted(error.to_string()))
+    }
+
+    async fn deliver(&self, attempt: &Attempt, config: &EventBridgeConfig) -> Outcome {
+        let entry = request::entry(&attempt.event);
+        let limit = self.aws.settings.eventbridge_entry_bytes_max;
+        if entry.bytes > limit {
+            let detail = format!("the entry has {} bytes as JSON, more than {limit}", entry.bytes);
+            return Outcome::failed(ErrorClass::TooLarge, detail);
+        }
+        let lease = match self.lease(attempt, config).await {
+            Ok(lease) => lease,
+            Err(outcome) => return outcome,
+        };
+        self.aws.in_time(lease.client.deliver(entry)).await
+    }
+
+    async fn look_up(&self, bus: &Arc<Batcher<Bus>>, _: &EventBridgeConfig) -> Outcome {
+        let bus = bus.carrier();
+        match bus.client.describe_event_bus().name(&bus.arn).send().await {
+            Ok(_) => delivered(),
+            Err(error) => failure::of(&error).outcome_of_asking(PERMISSION),
+        }
+    }
+}
+
 impl Sink for EventBridge {
     fn attempt(&self, attempt: Attempt) -> SinkFuture<'_, Outcome> {
-        Box::pin(async move { self.deliver(&attempt).await })
+        leased::attempt(self, attempt)
     }
 
     fn verify(&self, attempt: Attempt) -> SinkFuture<'_, Outcome> {
-        Box::pin(async move {
-            let wanted = config(&attempt.subscription.sink).map(|config| config.verify_with);
-            match wanted {
-                Some(VerifyWith::Event) => self.deliver(&attempt).await,
-                _ => self.look_up(&attempt).await,
-            }
-        })
+        leased::verify(self, attempt)
     }
 
     fn admit<'a>(
@@ -141,16 +134,10 @@ impl Sink for EventBridge {
         sink: &'a SinkConfig,
     ) -> SinkFuture<'a, Result<(), NotAdmitted>> {
         Box::pin(async move {
-            let Some(config) = config(sink) else {
-                return Err(NotAdmitted { field: "type", message: WRONG_SINK.to_owned() });
-            };
+            let config = leased::admitted::<Self>(sink)?;
             self.aws.admit(tenant, &called(config)).await
         })
     }
-}
-
-fn config(sink: &SinkConfig) -> Option<&EventBridgeConfig> {
-    if let SinkConfig::EventBridge(config) = sink { Some(config) } else { None }
 }
 
 fn called(config: &EventBridgeConfig) -> Called<'_> {
@@ -163,7 +150,7 @@ fn called(config: &EventBridgeConfig) -> Called<'_> {
 }
 
 /// One bus under one identity.
-struct Bus {
+pub(crate) struct Bus {
     client: Client,
     arn: String,
 }

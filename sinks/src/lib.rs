@@ -13,6 +13,7 @@ pub mod webhook;
 
 mod batch;
 mod http;
+mod leased;
 mod outcome;
 #[cfg(test)]
 mod testing;

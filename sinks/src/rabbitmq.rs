@@ -27,15 +27,18 @@ use streaming_hub_model::subscription::SinkConfig;
 use streaming_hub_model::tenant::TenantId;
 use tokio::time::Instant;
 
+use crate::Error;
+use crate::leased::{self, Leased};
 use crate::outcome::{delivered, duration_ms, with_permission};
 use crate::pool::{Key, Lease, Limits, Pools};
 use crate::resolver::Resolver;
-use crate::{Error, WRONG_SINK};
 use dial::Dialer;
 use link::{Link, Login};
 
 /// Attempts of one connection at once; they share its channel.
 const ATTEMPTS_MAX: usize = 256;
+/// What a look-up needs.
+const PERMISSION: &str = "to write to the exchange (or to configure it)";
 
 /// Settings of the RabbitMQ sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,30 +122,6 @@ impl RabbitMq {
         self.pools.len()
     }
 
-    async fn deliver(&self, attempt: &Attempt) -> Outcome {
-        let Some(config) = config(&attempt.subscription.sink) else {
-            return Outcome::not_attempted(WRONG_SINK);
-        };
-        let limit = self.settings.payload_bytes_max;
-        if attempt.event.payload.len() > limit {
-            let detail = format!("the payload has more than {limit} bytes");
-            return Outcome::failed(ErrorClass::TooLarge, detail);
-        }
-        let Ok(routing_key) = ShortString::try_new(request::routing_key(config, &attempt.event))
-        else {
-            let detail = "the rendered routing key has more than 255 bytes";
-            return Outcome::failed(ErrorClass::RoutingKeyTooLong, detail);
-        };
-        let lease = match self.lease(attempt, config).await {
-            Ok(lease) => lease,
-            Err(outcome) => return outcome,
-        };
-        let publish = async |channel: Channel| {
-            self.publish(&channel, config, routing_key.clone(), attempt).await
-        };
-        self.in_time(&lease.client, publish).await
-    }
-
     /// Sends one message and waits for its confirm.
     async fn publish(
         &self,
@@ -179,18 +158,6 @@ impl RabbitMq {
         }
     }
 
-    async fn look_up(&self, attempt: &Attempt) -> Outcome {
-        let Some(config) = config(&attempt.subscription.sink) else {
-            return Outcome::not_attempted(WRONG_SINK);
-        };
-        let lease = match self.lease(attempt, config).await {
-            Ok(lease) => lease,
-            Err(outcome) => return outcome,
-        };
-        let outcome = self.in_time(&lease.client, async |_| declare(&lease.client, config).await);
-        with_permission(outcome.await, "to write to the exchange (or to configure it)")
-    }
-
     /// Runs an exchange over the channel of a connection, within the time of an attempt.
     async fn in_time(
         &self,
@@ -214,26 +181,6 @@ impl RabbitMq {
             Outcome::failed(ErrorClass::Timeout, why)
         });
         Outcome { duration_ms: duration_ms(began.elapsed()), ..outcome }
-    }
-
-    async fn lease(
-        &self,
-        attempt: &Attempt,
-        config: &RabbitMqConfig,
-    ) -> Result<Lease<Arc<Link>>, Outcome> {
-        let subscription = &attempt.subscription;
-        let owner = Owner { tenant: &subscription.tenant, subscription: subscription.id };
-        let password = self.keyring.open(owner, &config.password);
-        let password = password.map_err(|error| Outcome::not_attempted(error.to_string()))?;
-        let key = Key::of(subscription, generation(config, &password));
-        self.sweep_now_and_then();
-        let make = || {
-            let login = Login { config: config.clone(), password };
-            Ok::<_, std::convert::Infallible>(Arc::new(Link::new(Arc::clone(&self.dialer), login)))
-        };
-        let host = (config.host.clone(), config.port);
-        let lease = self.pools.lease(&key, host, make).await;
-        lease.map_err(|error| Outcome::not_attempted(error.to_string()))
     }
 
     /// Ends connections that nobody has used for the idle time, whether or not anything else is
@@ -277,7 +224,7 @@ async fn declare(link: &Link, config: &RabbitMqConfig) -> Outcome {
             let _ = channel.close(200, ShortString::default()).await;
             delivered()
         }
-        Err(error) => classify::outcome(&error),
+        Err(error) => with_permission(classify::outcome(&error), PERMISSION),
     }
 }
 
@@ -292,23 +239,71 @@ fn generation(config: &RabbitMqConfig, password: &SecretString) -> u64 {
     ])
 }
 
-fn config(sink: &SinkConfig) -> Option<&RabbitMqConfig> {
-    if let SinkConfig::RabbitMq(config) = sink { Some(config) } else { None }
+impl Leased for RabbitMq {
+    type Config = RabbitMqConfig;
+    type Client = Arc<Link>;
+
+    fn config(sink: &SinkConfig) -> Option<&RabbitMqConfig> {
+        if let SinkConfig::RabbitMq(config) = sink { Some(config) } else { None }
+    }
+
+    fn verify_with(config: &RabbitMqConfig) -> VerifyWith {
+        config.verify_with
+    }
+
+    async fn lease(
+        &self,
+        attempt: &Attempt,
+        config: &RabbitMqConfig,
+    ) -> Result<Lease<Arc<Link>>, Outcome> {
+        let subscription = &attempt.subscription;
+        let owner = Owner { tenant: &subscription.tenant, subscription: subscription.id };
+        let password = self.keyring.open(owner, &config.password);
+        let password = password.map_err(|error| Outcome::not_attempted(error.to_string()))?;
+        let key = Key::of(subscription, generation(config, &password));
+        self.sweep_now_and_then();
+        let make = || {
+            let login = Login { config: config.clone(), password };
+            Ok::<_, std::convert::Infallible>(Arc::new(Link::new(Arc::clone(&self.dialer), login)))
+        };
+        let host = (config.host.clone(), config.port);
+        let lease = self.pools.lease(&key, host, make).await;
+        lease.map_err(|error| Outcome::not_attempted(error.to_string()))
+    }
+
+    async fn deliver(&self, attempt: &Attempt, config: &RabbitMqConfig) -> Outcome {
+        let limit = self.settings.payload_bytes_max;
+        if attempt.event.payload.len() > limit {
+            let detail = format!("the payload has more than {limit} bytes");
+            return Outcome::failed(ErrorClass::TooLarge, detail);
+        }
+        let Ok(routing_key) = ShortString::try_new(request::routing_key(config, &attempt.event))
+        else {
+            let detail = "the rendered routing key has more than 255 bytes";
+            return Outcome::failed(ErrorClass::RoutingKeyTooLong, detail);
+        };
+        let lease = match self.lease(attempt, config).await {
+            Ok(lease) => lease,
+            Err(outcome) => return outcome,
+        };
+        let publish = async |channel: Channel| {
+            self.publish(&channel, config, routing_key.clone(), attempt).await
+        };
+        self.in_time(&lease.client, publish).await
+    }
+
+    async fn look_up(&self, link: &Arc<Link>, config: &RabbitMqConfig) -> Outcome {
+        self.in_time(link, async |_| declare(link, config).await).await
+    }
 }
 
 impl Sink for RabbitMq {
     fn attempt(&self, attempt: Attempt) -> SinkFuture<'_, Outcome> {
-        Box::pin(async move { self.deliver(&attempt).await })
+        leased::attempt(self, attempt)
     }
 
     fn verify(&self, attempt: Attempt) -> SinkFuture<'_, Outcome> {
-        Box::pin(async move {
-            let wanted = config(&attempt.subscription.sink).map(|config| config.verify_with);
-            match wanted {
-                Some(VerifyWith::Event) => self.deliver(&attempt).await,
-                _ => self.look_up(&attempt).await,
-            }
-        })
+        leased::verify(self, attempt)
     }
 
     fn admit<'a>(
@@ -317,9 +312,7 @@ impl Sink for RabbitMq {
         sink: &'a SinkConfig,
     ) -> SinkFuture<'a, Result<(), NotAdmitted>> {
         Box::pin(async move {
-            let Some(config) = config(sink) else {
-                return Err(NotAdmitted { field: "type", message: WRONG_SINK.to_owned() });
-            };
+            let config = leased::admitted::<Self>(sink)?;
             if !config.tls && !self.resolver.policy().allow_private {
                 let message = "must be true: passwords and events travel encrypted".to_owned();
                 return Err(NotAdmitted { field: "tls", message });

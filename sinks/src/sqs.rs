@@ -21,15 +21,17 @@ use streaming_hub_model::subscription::SinkConfig;
 use streaming_hub_model::tenant::TenantId;
 use tokio::time::Instant;
 
-use crate::WRONG_SINK;
 use crate::aws::failure::{self, Failure};
 use crate::aws::{Aws, Called, Identity, REQUESTS_PER_CLIENT_MAX, Service};
 use crate::batch::{BatchLimits, Batcher};
-use crate::outcome::{delivered, duration_ms, unanswered, with_permission};
+use crate::leased::{self, Leased};
+use crate::outcome::{delivered, duration_ms, unanswered};
 use crate::pool::{Key, Lease, Pools};
 
 /// Entries of one request, the service's limit.
 const ENTRIES_MAX: usize = 10;
+/// What a look-up needs.
+const PERMISSION: &str = "sqs:GetQueueAttributes (and sqs:SendMessage to deliver)";
 
 /// Delivers to queues of Amazon SQS.
 pub struct Sqs {
@@ -41,64 +43,6 @@ impl Sqs {
     pub(crate) fn new(aws: Arc<Aws>, clock: Arc<dyn Clock>) -> Self {
         let pools = Pools::new(aws.settings.limits(), clock);
         Self { aws, pools }
-    }
-
-    async fn deliver(&self, attempt: &Attempt) -> Outcome {
-        let Some(config) = config(&attempt.subscription.sink) else {
-            return Outcome::not_attempted(WRONG_SINK);
-        };
-        let message = request::message(attempt, config.is_fifo());
-        let limit = self.aws.settings.sqs_message_bytes_max;
-        if message.bytes > limit {
-            let detail = format!(
-                "the message has {} bytes with its attributes, more than {limit}",
-                message.bytes
-            );
-            return Outcome::failed(ErrorClass::TooLarge, detail);
-        }
-        let lease = match self.lease(attempt, config).await {
-            Ok(lease) => lease,
-            Err(outcome) => return outcome,
-        };
-        self.aws.in_time(lease.client.deliver(message)).await
-    }
-
-    async fn look_up(&self, attempt: &Attempt) -> Outcome {
-        let Some(config) = config(&attempt.subscription.sink) else {
-            return Outcome::not_attempted(WRONG_SINK);
-        };
-        let lease = match self.lease(attempt, config).await {
-            Ok(lease) => lease,
-            Err(outcome) => return outcome,
-        };
-        let queue = lease.client.carrier();
-        let asked = queue
-            .client
-            .get_queue_attributes()
-            .queue_url(&queue.url)
-            .attribute_names(QueueAttributeName::QueueArn)
-            .send();
-        match asked.await {
-            Ok(_) => delivered(),
-            Err(error) => {
-                let outcome = failure::of(&error).outcome();
-                with_permission(outcome, "sqs:GetQueueAttributes (and sqs:SendMessage to deliver)")
-            }
-        }
-    }
-
-    async fn lease(
-        &self,
-        attempt: &Attempt,
-        config: &SqsConfig,
-    ) -> Result<Lease<Arc<Batcher<Queue>>>, Outcome> {
-        let arn = config.arn();
-        let identity = self.aws.identity(&attempt.subscription, &called(config, arn.as_deref()))?;
-        let sink = &attempt.subscription.sink;
-        let key = Key::of(&attempt.subscription, identity.generation);
-        let make = || self.client(config, identity);
-        let lease = self.pools.lease(&key, (sink.host(), 0), make).await;
-        lease.map_err(|error| Outcome::not_attempted(error.to_string()))
     }
 
     fn client(
@@ -130,19 +74,71 @@ impl Sqs {
     }
 }
 
+impl Leased for Sqs {
+    type Config = SqsConfig;
+    type Client = Arc<Batcher<Queue>>;
+
+    fn config(sink: &SinkConfig) -> Option<&SqsConfig> {
+        if let SinkConfig::Sqs(config) = sink { Some(config) } else { None }
+    }
+
+    fn verify_with(config: &SqsConfig) -> VerifyWith {
+        config.verify_with
+    }
+
+    async fn lease(
+        &self,
+        attempt: &Attempt,
+        config: &SqsConfig,
+    ) -> Result<Lease<Arc<Batcher<Queue>>>, Outcome> {
+        let arn = config.arn();
+        let identity = self.aws.identity(&attempt.subscription, &called(config, arn.as_deref()))?;
+        let sink = &attempt.subscription.sink;
+        let key = Key::of(&attempt.subscription, identity.generation);
+        let make = || self.client(config, identity);
+        let lease = self.pools.lease(&key, (sink.host(), 0), make).await;
+        lease.map_err(|error| Outcome::not_attempted(error.to_string()))
+    }
+
+    async fn deliver(&self, attempt: &Attempt, config: &SqsConfig) -> Outcome {
+        let message = request::message(attempt, config.is_fifo());
+        let limit = self.aws.settings.sqs_message_bytes_max;
+        if message.bytes > limit {
+            let detail = format!(
+                "the message has {} bytes with its attributes, more than {limit}",
+                message.bytes
+            );
+            return Outcome::failed(ErrorClass::TooLarge, detail);
+        }
+        let lease = match self.lease(attempt, config).await {
+            Ok(lease) => lease,
+            Err(outcome) => return outcome,
+        };
+        self.aws.in_time(lease.client.deliver(message)).await
+    }
+
+    async fn look_up(&self, queue: &Arc<Batcher<Queue>>, _: &SqsConfig) -> Outcome {
+        let queue = queue.carrier();
+        let asked = queue
+            .client
+            .get_queue_attributes()
+            .queue_url(&queue.url)
+            .attribute_names(QueueAttributeName::QueueArn)
+            .send();
+        match asked.await {
+            Ok(_) => delivered(),
+            Err(error) => failure::of(&error).outcome_of_asking(PERMISSION),
+        }
+    }
+}
+
 impl Sink for Sqs {
     fn attempt(&self, attempt: Attempt) -> SinkFuture<'_, Outcome> {
-        Box::pin(async move { self.deliver(&attempt).await })
+        leased::attempt(self, attempt)
     }
 
     fn verify(&self, attempt: Attempt) -> SinkFuture<'_, Outcome> {
-        Box::pin(async move {
-            let wanted = config(&attempt.subscription.sink).map(|config| config.verify_with);
-            match wanted {
-                Some(VerifyWith::Event) => self.deliver(&attempt).await,
-                _ => self.look_up(&attempt).await,
-            }
-        })
+        leased::verify(self, attempt)
     }
 
     fn admit<'a>(
@@ -151,16 +147,10 @@ impl Sink for Sqs {
         sink: &'a SinkConfig,
     ) -> SinkFuture<'a, Result<(), NotAdmitted>> {
         Box::pin(async move {
-            let Some(config) = config(sink) else {
-                return Err(NotAdmitted { field: "type", message: WRONG_SINK.to_owned() });
-            };
+            let config = leased::admitted::<Self>(sink)?;
             self.aws.admit(tenant, &called(config, config.arn().as_deref())).await
         })
     }
-}
-
-fn config(sink: &SinkConfig) -> Option<&SqsConfig> {
-    if let SinkConfig::Sqs(config) = sink { Some(config) } else { None }
 }
 
 fn called<'a>(config: &'a SqsConfig, arn: Option<&'a str>) -> Called<'a> {
@@ -173,7 +163,7 @@ fn called<'a>(config: &'a SqsConfig, arn: Option<&'a str>) -> Called<'a> {
 }
 
 /// One queue under one identity.
-struct Queue {
+pub(crate) struct Queue {
     client: Client,
     url: String,
 }
@@ -184,12 +174,8 @@ impl Queue {
         let began = Instant::now();
         let numbered = entries.iter().enumerate();
         let parts = numbered.map(|(at, message)| message.entry(at)).collect::<Result<Vec<_>, _>>();
-        let parts: Vec<SendMessageBatchRequestEntry> = parts.map_err(|error| Failure {
-            class: Some(ErrorClass::Protocol),
-            detail: error.to_string(),
-            status: None,
-            retry_after_ms: None,
-        })?;
+        let parts: Vec<SendMessageBatchRequestEntry> =
+            parts.map_err(|error| Failure::new(Some(ErrorClass::Protocol), error.to_string()))?;
         let request =
             self.client.send_message_batch().queue_url(&self.url).set_entries(Some(parts));
         let answer = request.send().await.map_err(|error| failure::of(&error))?;

@@ -1,4 +1,6 @@
-//! What the unit tests of several sinks start from.
+//! What the unit tests of several sinks start from; `server` is a receiver that keeps every byte.
+
+pub(crate) mod server;
 
 use std::sync::Arc;
 

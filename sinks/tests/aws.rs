@@ -3,98 +3,97 @@
 
 mod support;
 
-use std::process::Command;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use streaming_hub_model::attempt::ErrorClass;
 use streaming_hub_model::sink::Sink;
 use streaming_hub_sinks::Sinks;
-use support::{Job, MIB, Server, TENANT, assert_delivered, assert_failed, fixtures, sealed, sinks};
-
-const ACCOUNT: &str = "123456789012";
-
-/// An emulator, and a client of it that is none of ours: the services' JSON over curl.
-struct Aws {
-    server: Server,
-}
-
-impl Aws {
-    fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.server.port)
-    }
-
-    fn call(&self, target: &str, body: &Value) -> Value {
-        let service = if target.starts_with("AmazonSQS") { "sqs" } else { "events" };
-        let scope = format!("Credential=AKIA/20260101/eu-west-1/{service}/aws4_request");
-        let output = Command::new("curl")
-            .args(["-s", "-X", "POST", "-H", "Content-Type: application/x-amz-json-1.0"])
-            .args(["-H", &format!("X-Amz-Target: {target}")])
-            .args(["-H", &format!("Authorization: AWS4-HMAC-SHA256 {scope}, Signature=x")])
-            .args(["-d", &body.to_string(), &self.endpoint()])
-            .output()
-            .unwrap();
-        assert!(output.status.success());
-        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
-    }
-
-    fn queue(&self, name: &str, attributes: &Value) -> String {
-        let made = self
-            .call("AmazonSQS.CreateQueue", &json!({"QueueName": name, "Attributes": attributes}));
-        made["QueueUrl"].as_str().unwrap().to_owned()
-    }
-
-    /// Takes messages from a queue: bodies and their attributes.
-    fn take(&self, queue: &str) -> Vec<Value> {
-        let taken = self.call(
-            "AmazonSQS.ReceiveMessage",
-            &json!({
-                "QueueUrl": queue, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"],
-            }),
-        );
-        let messages = taken["Messages"].as_array().cloned().unwrap_or_default();
-        for message in &messages {
-            let handle = &message["ReceiptHandle"];
-            let body = json!({"QueueUrl": queue, "ReceiptHandle": handle});
-            self.call("AmazonSQS.DeleteMessage", &body);
-        }
-        messages
-    }
-
-    fn keys() -> Value {
-        json!({
-            "mode": "keys", "access_key_id": "AKIA", "secret_access_key": sealed(TENANT, "secret"),
-        })
-    }
-
-    fn sqs(&self, queue: &str) -> Value {
-        json!({
-            "type": "sqs", "queue_url": queue, "region": "eu-west-1",
-            "endpoint": self.endpoint(), "credentials": Self::keys(),
-        })
-    }
-}
-
-/// The payload by the documented encoding.
-fn payload_of(message: &Value) -> Vec<u8> {
-    let body = message["Body"].as_str().unwrap();
-    match message["MessageAttributes"]["payload-encoding"]["StringValue"].as_str() {
-        None => body.as_bytes().to_vec(),
-        Some("empty") => Vec::new(),
-        Some("base64") => BASE64.decode(body).unwrap(),
-        other => panic!("{other:?}"),
-    }
-}
+use support::aws::{ACCOUNT, Aws, payload_of};
+use support::{Job, MIB, TENANT, assert_delivered, assert_failed, fixtures, sinks};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sinks_and_the_services() {
-    let aws = Aws { server: Server::start("aws-emulator", &[]) };
+    let aws = Aws::start();
     let sinks = sinks(|_| ());
     every_payload_arrives_in_a_queue_byte_for_byte(&aws, &sinks).await;
     a_fifo_queue_keeps_order_and_takes_a_job_once(&aws, &sinks).await;
     what_is_not_there_is_not_found(&aws, &sinks).await;
     every_payload_arrives_on_a_bus_byte_for_byte(&aws, &sinks).await;
+    the_largest_message_of_a_queue_arrives_and_one_byte_more_is_terminal(&aws, &sinks).await;
+    the_largest_entry_of_a_bus_arrives_and_one_byte_more_is_terminal(&aws, &sinks).await;
+}
+
+/// The bytes of a message's attributes as SQS counts them: name, type and value of each.
+fn attribute_bytes(job: &Job, encoding: Option<&str>) -> usize {
+    let attempt = job.attempt();
+    let header = |name: &str| {
+        let found = job.headers.iter().find(|(own, _)| own == name);
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    let mut attributes = vec![
+        ("ce-id", job.event_id().to_string()),
+        ("tenant-id", job.tenant.clone()),
+        ("delivery-id", attempt.delivery_id.to_string()),
+        ("event-type", attempt.event.key()),
+    ];
+    let copied = ["ce-source", "ce-type", "ce-time", "ce-schemaversion"];
+    attributes.extend(copied.map(|name| (name, header(name))));
+    attributes.extend(encoding.map(|encoding| ("payload-encoding", encoding.to_owned())));
+    attributes.iter().map(|(name, value)| name.len() + "String".len() + value.len()).sum()
+}
+
+async fn the_largest_message_of_a_queue_arrives_and_one_byte_more_is_terminal(
+    aws: &Aws,
+    sinks: &Sinks,
+) {
+    let queue = aws.queue("sizes", &json!({}));
+    let sink = aws.sqs(&queue);
+    let text = MIB - attribute_bytes(&Job::new(&sink, "x"), None);
+    let encoded = MIB - attribute_bytes(&Job::new(&sink, "x"), Some("base64"));
+    // Base64 makes four bytes of three; the last four may be of one.
+    let binary = encoded / 4 * 3;
+    for (byte, largest) in [(b'x', text), (0xff, binary)] {
+        let job = Job::new(&sink, vec![byte; largest]);
+        assert_delivered(&sinks.attempt(job.attempt()).await);
+        let [message] = &aws.take(&queue)[..] else { panic!("one message") };
+        assert_eq!(payload_of(message), job.payload.to_vec());
+        let more = Job::new(&sink, vec![byte; largest + 1]);
+        assert_failed(&sinks.attempt(more.attempt()).await, ErrorClass::TooLarge);
+    }
+}
+
+async fn the_largest_entry_of_a_bus_arrives_and_one_byte_more_is_terminal(
+    aws: &Aws,
+    sinks: &Sinks,
+) {
+    const ENTRY: usize = 256 * 1024;
+    let (queue, sink) = aws.bus("large");
+    let job = |payload: Vec<u8>| Job::new(&sink, payload);
+    // Source, detail type, and the detail: `{"name":"value",…"data":…}`.
+    let sample = job(Vec::new());
+    let id = sample.event_id().to_string();
+    let members = sample.headers.iter().map(|(name, value)| (&name[3..], value.len()));
+    let members = members.chain([("id", id.len())]).map(|(name, value)| name.len() + value + 6);
+    let routed = "ledger".len() + "studio.lerian.ledger.account.created".len();
+    let json = ENTRY - routed - members.sum::<usize>() - r#"{"data":}"#.len();
+    let binary = (json - r#""_base64"""#.len() + 1) / 4 * 3;
+    let quoted = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2)).into_bytes();
+    for (largest, more) in
+        [(quoted(json), quoted(json + 1)), (vec![0xff; binary], vec![0xff; binary + 1])]
+    {
+        let largest = job(largest);
+        assert_delivered(&sinks.attempt(largest.attempt()).await);
+        let [message] = &aws.take(&queue)[..] else { panic!("one message") };
+        let event: Value = serde_json::from_str(message["Body"].as_str().unwrap()).unwrap();
+        let detail = &event["detail"];
+        let arrived = match detail["data_base64"].as_str() {
+            Some(text) => BASE64.decode(text).unwrap(),
+            None => detail["data"].to_string().into_bytes(),
+        };
+        assert_eq!(arrived, largest.payload.to_vec());
+        assert_failed(&sinks.attempt(job(more).attempt()).await, ErrorClass::TooLarge);
+    }
 }
 
 async fn every_payload_arrives_in_a_queue_byte_for_byte(aws: &Aws, sinks: &Sinks) {
@@ -141,24 +140,7 @@ async fn what_is_not_there_is_not_found(aws: &Aws, sinks: &Sinks) {
 }
 
 async fn every_payload_arrives_on_a_bus_byte_for_byte(aws: &Aws, sinks: &Sinks) {
-    let queue = aws.queue("from-bus", &json!({}));
-    aws.call("AWSEvents.CreateEventBus", &json!({"Name": "bus"}));
-    let rule = json!({"Name": "all", "EventBusName": "bus",
-        "EventPattern": "{\"account\": [\"123456789012\"]}"});
-    aws.call("AWSEvents.PutRule", &rule);
-    let target = format!("arn:aws:sqs:eu-west-1:{ACCOUNT}:from-bus");
-    aws.call(
-        "AWSEvents.PutTargets",
-        &json!({"Rule": "all", "EventBusName": "bus", "Targets": [{"Id": "q", "Arn": target}]}),
-    );
-    let bus = |name: &str| {
-        json!({
-            "type": "eventbridge", "region": "eu-west-1", "endpoint": aws.endpoint(),
-            "event_bus": format!("arn:aws:events:eu-west-1:{ACCOUNT}:event-bus/{name}"),
-            "credentials": Aws::keys(),
-        })
-    };
-    let sink = bus("bus");
+    let (queue, sink) = aws.bus("bus");
     for job in fixtures(&sink) {
         assert_delivered(&sinks.attempt(job.attempt()).await);
         let [message] = &aws.take(&queue)[..] else { panic!("one message") };
@@ -175,7 +157,7 @@ async fn every_payload_arrives_on_a_bus_byte_for_byte(aws: &Aws, sinks: &Sinks) 
         }
     }
     assert_delivered(&sinks.verify(Job::new(&sink, "x").attempt()).await);
-    let absent = Job::new(&bus("absent"), "x");
+    let absent = Job::new(&aws.eventbridge("absent"), "x");
     assert_failed(&sinks.verify(absent.attempt()).await, ErrorClass::NotFound);
     let more = Job::new(&sink, vec![0xff; 200 * 1024]);
     assert_failed(&sinks.attempt(more.attempt()).await, ErrorClass::TooLarge);

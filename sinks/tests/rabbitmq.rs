@@ -7,84 +7,20 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lapin::options::{
-    BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
-};
+use lapin::Channel;
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
 use streaming_hub_model::attempt::ErrorClass;
 use streaming_hub_model::sink::Sink;
 use streaming_hub_sinks::Sinks;
+use support::rabbitmq::{Broker, get};
 use support::{
-    Job, MIB, Server, TENANT, assert_delivered, assert_failed, detail, fixtures, sealed, sinks,
+    Job, MIB, TENANT, assert_delivered, assert_failed, deliver, detail, fixtures, sealed, sinks,
     until,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
-
-/// A broker, and a client of it that is none of ours.
-struct Broker {
-    server: Server,
-}
-
-impl Broker {
-    fn start(options: &[&str]) -> Self {
-        Self { server: Server::start("rabbitmq", options) }
-    }
-
-    fn sink(&self, exchange: &str, routing_key: &str) -> Value {
-        json!({
-            "type": "rabbitmq", "host": "127.0.0.1", "port": self.server.port, "tls": false,
-            "vhost": "/", "exchange": exchange, "routing_key": routing_key,
-            "username": "guest", "password": sealed(TENANT, "guest"),
-        })
-    }
-
-    async fn channel(&self) -> Channel {
-        let uri = format!("amqp://127.0.0.1:{}", self.server.port);
-        let connection = Connection::connect(&uri, ConnectionProperties::default()).await.unwrap();
-        connection.create_channel().await.unwrap()
-    }
-
-    /// A durable queue on an exchange of its own.
-    async fn queue(&self, channel: &Channel, exchange: &str, arguments: FieldTable) {
-        let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        channel.queue_declare(exchange.into(), durable, arguments).await.unwrap();
-        let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
-        let table = FieldTable::default;
-        channel
-            .exchange_declare(exchange.into(), ExchangeKind::Topic, durable, table())
-            .await
-            .unwrap();
-        let options = QueueBindOptions::default();
-        channel
-            .queue_bind(exchange.into(), exchange.into(), "key.#".into(), options, table())
-            .await
-            .unwrap();
-    }
-
-    fn connections(&self) -> usize {
-        let list = self.server.run(&["ctl", "--", "list_connections", "name"]);
-        list.lines().filter(|line| line.contains("->")).count()
-    }
-}
-
-async fn get(channel: &Channel, queue: &str) -> Option<lapin::message::Delivery> {
-    let options = BasicGetOptions { no_ack: true };
-    let found = channel.basic_get(queue.into(), options).await.unwrap();
-    found.map(|found| found.delivery)
-}
-
-/// Makes attempts of a job until one succeeds, as the delivery engine does.
-async fn deliver(sinks: &Sinks, job: &Job) {
-    while sinks.attempt(job.attempt()).await.result
-        != streaming_hub_model::attempt::AttemptResult::Delivered
-    {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sink_and_a_broker() {
@@ -277,6 +213,34 @@ async fn nothing_is_lost_when_the_broker_dies_in_the_middle_of_5000_jobs() {
         count += 1;
     }
     assert_eq!(arrived.len() as u64, JOBS, "of {count} messages");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_is_down_is_dialled_with_growing_pauses_whatever_the_load() {
+    const ATTEMPTS: usize = 64;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let sink = json!({
+        "type": "rabbitmq", "host": "127.0.0.1", "port": port, "tls": false, "vhost": "/",
+        "exchange": "all", "routing_key": "x", "username": "guest",
+        "password": sealed(TENANT, "guest"),
+    });
+    let sinks = Arc::new(sinks(|_| ()));
+    let mut under_way = tokio::task::JoinSet::new();
+    for number in 0..ATTEMPTS {
+        let (own, job) = (Arc::clone(&sinks), Job::new(&sink, "x").number(number as u64));
+        under_way.spawn(async move { deliver(&own, &job).await });
+    }
+    // Each dial is taken and dropped.
+    let (began, mut dials) = (tokio::time::Instant::now(), Vec::new());
+    while dials.len() < 5 {
+        let (stream, _) = tokio::time::timeout(LIMIT, listener.accept()).await.unwrap().unwrap();
+        dials.push(began.elapsed());
+        drop(stream);
+    }
+    // Pauses of 0.1, 0.2, 0.4 and 0.8 s at the least.
+    assert!(dials[4] >= Duration::from_millis(1_500), "{dials:?}");
+    under_way.abort_all();
 }
 
 /// A private authority and a server certificate of it for `mq.test`.

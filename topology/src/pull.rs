@@ -26,6 +26,7 @@ use tokio::time::Instant;
 
 use crate::calls::{Calls, Place};
 use crate::processors::pull::{Answer, Prepared, Read, entries};
+use crate::table::Table;
 
 /// The longest wait between two looks at whether a task is still here.
 const LOOK: Duration = Duration::from_millis(500);
@@ -107,14 +108,19 @@ impl Drop for Seated<'_> {
 pub struct PullClient {
     calls: Calls<Read>,
     desk: Arc<Desk>,
+    table: Arc<Table>,
     partitions: i32,
 }
 
 impl PullClient {
     /// A client of the tasks that `calls` reaches and that meet it at `desk`.
     #[must_use]
-    pub fn new(calls: Calls<Read>, desk: Arc<Desk>, partitions: i32) -> Self {
-        Self { calls, desk, partitions }
+    pub fn new(
+        calls: Calls<Read>,
+        desk: Arc<Desk>,
+        (table, partitions): (Arc<Table>, i32),
+    ) -> Self {
+        Self { calls, desk, table, partitions }
     }
 
     fn partition(&self, id: SubscriptionId) -> i32 {
@@ -123,7 +129,10 @@ impl PullClient {
 
     /// The store of a subscription's task, if it runs here and its store can be read beside it.
     fn store(&self, id: SubscriptionId) -> Result<Option<Reader>, CallError> {
-        let partition = self.partition(id);
+        self.store_of(self.partition(id))
+    }
+
+    fn store_of(&self, partition: i32) -> Result<Option<Reader>, CallError> {
         match self.calls.place(partition) {
             Place::Here(_) => Ok(self.desk.reader(partition)),
             Place::Elsewhere(peer) => Err(CallError::Elsewhere(peer)),
@@ -232,6 +241,41 @@ impl PullLogs for PullClient {
             }
         })
     }
+
+    fn leftover(
+        &self,
+        partition: i32,
+        deleted: Vec<SubscriptionId>,
+    ) -> SinkFuture<'_, Result<u64, CallError>> {
+        Box::pin(async move {
+            let store = self.store_of(partition)?.ok_or(CallError::Unknown)?;
+            let table = Arc::clone(&self.table);
+            let is_deleted = move |id| deleted.contains(&id) || table.get(id).is_none();
+            let left = tokio::task::spawn_blocking(move || leftover(&store, is_deleted)).await;
+            match left {
+                Ok(Ok(Some(count))) => Ok(count),
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "what deleted pull subscriptions have cannot be read");
+                    Err(CallError::Unknown)
+                }
+                Ok(Ok(None)) | Err(_) => Err(CallError::Unknown),
+            }
+        })
+    }
+}
+
+/// How many of the subscriptions that have something in a store are deleted.
+fn leftover(
+    store: &Reader,
+    is_deleted: impl Fn(SubscriptionId) -> bool,
+) -> Result<Option<u64>, Error> {
+    let mut count = 0;
+    let scanned = store.scan(&pull_head::all(), &mut |key, _| {
+        let id = pull_head::subscription_of(key).map(SubscriptionId::from_bytes);
+        count += u64::from(id.is_some_and(|id| id.is_ok_and(&is_deleted)));
+        ControlFlow::Continue(())
+    })?;
+    Ok(scanned.map(|_| count))
 }
 
 /// Assembles a page of what is committed. Without one the task assembles it itself.

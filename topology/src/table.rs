@@ -5,7 +5,7 @@
 //! needs (design 18).
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use streaming_hub_model::event_key::KeyPattern;
@@ -19,10 +19,13 @@ use tokio::sync::Notify;
 use crate::follower::View;
 use crate::recent::{Changes, Recent};
 use crate::runtime::thread::Gate;
-use crate::topics::Topic;
+use crate::topics::{DELETE_RETENTION_MS, Topic};
 
 /// How long the table may go without being confirmed current before tasks pause, milliseconds.
 const CONFIRMED_MS: u64 = 10_000;
+
+/// How long a table that was current may be cut off before it has to be built anew (design 13).
+const CUT_OFF_MAX_MS: u64 = DELETE_RETENTION_MS.unsigned_abs() / 2;
 
 /// The table.
 pub struct Table {
@@ -31,6 +34,8 @@ pub struct Table {
     positions: Vec<AtomicI64>,
     /// When it was last known to have reached the topic's end; 0 before the first time.
     confirmed: AtomicI64,
+    /// Whether it was cut off for too long, which only a new table mends.
+    outdated: AtomicBool,
     clock: Arc<dyn Clock>,
     moved: Notify,
     recent: Recent<SubscriptionId>,
@@ -59,6 +64,7 @@ impl Table {
             rows: RwLock::default(),
             positions: (0..partitions).map(|_| AtomicI64::new(0)).collect(),
             confirmed: AtomicI64::new(0),
+            outdated: AtomicBool::new(false),
             clock,
             moved: Notify::new(),
             recent: Recent::default(),
@@ -166,7 +172,20 @@ impl Table {
 
     /// The table had reached the topic's end as of `at`.
     pub fn confirm(&self, at: UnixMillis) {
-        self.confirmed.fetch_max(at.0, Ordering::AcqRel);
+        if !self.is_outdated() {
+            self.confirmed.fetch_max(at.0, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether the table was current once and then cut off for so long that deletions which it did
+    /// not see may be compacted away. It stays so, and its gate stays shut: the process has to end.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        let confirmed = UnixMillis(self.confirmed.load(Ordering::Acquire));
+        if confirmed.0 > 0 && self.clock.now().since(confirmed) > CUT_OFF_MAX_MS {
+            self.outdated.store(true, Ordering::Release);
+        }
+        self.outdated.load(Ordering::Acquire)
     }
 
     /// Waits until `reached` holds; the caller bounds the wait.
@@ -202,7 +221,8 @@ impl View for Table {
 impl Gate for Table {
     fn is_open(&self) -> bool {
         let confirmed = UnixMillis(self.confirmed.load(Ordering::Acquire));
-        confirmed.0 > 0 && self.clock.now().since(confirmed) < CONFIRMED_MS
+        let current = confirmed.0 > 0 && self.clock.now().since(confirmed) < CONFIRMED_MS;
+        current && !self.is_outdated()
     }
 }
 
@@ -343,6 +363,21 @@ pub(crate) mod tests {
         assert!(table.is_open());
         clock.0.store(29_001, Ordering::Relaxed);
         assert!(!table.is_open());
+    }
+
+    #[test]
+    fn a_table_that_was_cut_off_for_half_of_the_retention_of_deletions_is_never_current_again() {
+        let clock = Arc::new(FixedClock(AtomicI64::new(DELETE_RETENTION_MS)));
+        let table = Table::new(1, Arc::clone(&clock) as Arc<dyn Clock>);
+        assert!(!table.is_outdated(), "a new table reads everything");
+        table.confirm(UnixMillis(DELETE_RETENTION_MS));
+        clock.0.fetch_add(DELETE_RETENTION_MS / 2, Ordering::Relaxed);
+        assert!(!table.is_outdated());
+        clock.0.fetch_add(1, Ordering::Relaxed);
+        table.confirm(clock.now());
+        assert!(table.is_outdated() && !table.is_open());
+        clock.0.store(DELETE_RETENTION_MS + 1, Ordering::Relaxed);
+        assert!(table.is_outdated() && !table.is_open(), "a clock that is set back mends nothing");
     }
 
     /// A table of so many subscriptions, a hundred of each tenant, one of which wants each event.

@@ -100,6 +100,9 @@ pub struct TopicSettings {
     pub payload_bytes_max: usize,
 }
 
+/// `delete.retention.ms` of compacted topics (design 13). What may be older than half of it has to
+/// be made anew: a deletion that it did not see may be gone.
+pub(crate) const DELETE_RETENTION_MS: i64 = 7 * 24 * 3_600_000;
 /// Hours that the dedup changelog outlives the horizon: the longest outage to survive.
 const DEDUP_OUTAGE_HOURS: u64 = 72;
 /// Hours that registry replies are kept.
@@ -281,7 +284,7 @@ impl Topic {
         config.push(("retention.ms", retention));
         if policy.starts_with("compact") {
             // Design 13: a checkpoint may be half of `delete.retention.ms` old.
-            config.push(("delete.retention.ms", hours(7 * 24)));
+            config.push(("delete.retention.ms", DELETE_RETENTION_MS.to_string()));
             config.push(("segment.bytes", (64 * 1024 * 1024).to_string()));
             config.push(("segment.ms", hours(6)));
             config.push(("min.cleanable.dirty.ratio", "0.2".to_owned()));

@@ -204,6 +204,9 @@ async fn what_only_instances_ask_is_there_for_nobody_else() {
         let path = "/internal/delivery/0";
         let answer = harness.call(Method::POST, path, token, Some(&question)).await;
         answer.assert_problem(404, "unknown_path");
+        let path = "/internal/pull/0";
+        let answer = harness.call(Method::POST, path, token, Some(&json!([]))).await;
+        answer.assert_problem(404, "unknown_path");
         let answer = harness.call(Method::GET, "/internal/instance", token, None).await;
         answer.assert_problem(404, "unknown_path");
     }
@@ -211,22 +214,38 @@ async fn what_only_instances_ask_is_there_for_nobody_else() {
 
 #[tokio::test]
 async fn an_erasure_deletes_forgets_and_says_when_the_rest_is_gone() {
-    let (harness, tasks) = harness(|_, question| {
-        Ok(match question {
-            Question::Forget { .. } => Said::Forgotten { letters: 0 },
-            _ => Said::Stats(DeliveryStats::default()),
-        })
+    // Twice a deleted subscription still has jobs, then they have become letters.
+    let ending = std::sync::atomic::AtomicU64::new(2);
+    let (harness, tasks) = harness(move |partition, question| {
+        let Question::Forget { after, .. } = question else {
+            return Ok(Said::Stats(DeliveryStats::default()));
+        };
+        let before = |left: u64| (partition == 3).then(|| left.checked_sub(1)).flatten();
+        let order = std::sync::atomic::Ordering::Relaxed;
+        let next = letter_cursor().filter(|_| partition == 1 && after.is_none());
+        let letters = u64::from(next.is_some());
+        let ending = ending.fetch_update(order, order, before).unwrap_or(0);
+        Ok(Said::Forgotten { letters, next, ending })
     });
     let id = harness.created().await;
+    harness.hub.leave_over(2);
     let path = "/admin/tenants/erase";
     let body = json!({"tenant": "acme"});
     let answer = operator(&harness, Method::POST, path, Some(&body)).await.json();
     assert_eq!((&answer["subscriptions_deleted"], &answer["complete"]), (&json!(1), &json!(true)));
+    assert_eq!(answer["partial"], false);
     assert!(answer["last_copy_gone_at"].as_str().unwrap().starts_with("2026-10-01"));
     assert!(harness.hub.record(&id).is_none());
+    let asked = tasks.asked.lock().unwrap().clone();
     let is_forget = |(_, question): &&(i32, Question)| matches!(question, Question::Forget { .. });
-    let forgets = tasks.asked.lock().unwrap().iter().filter(is_forget).count();
-    assert_eq!(forgets, 4);
+    // Three rounds over four partitions, each time with a second batch of one of them.
+    assert_eq!(asked.iter().filter(is_forget).count(), 3 * (4 + 1));
     let answer = operator(&harness, Method::POST, path, Some(&json!({}))).await;
     answer.assert_problem(422, "validation_failed");
+}
+
+fn letter_cursor() -> Option<streaming_hub_model::delivery_calls::Cursor> {
+    let letter = letter(1);
+    let text = |name: &str| letter[name].as_str().unwrap_or_default().to_owned();
+    format!("{}.5.{}", text("subscription"), text("job")).parse().ok()
 }

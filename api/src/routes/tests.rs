@@ -65,6 +65,16 @@ async fn another_tenants_id_is_answered_as_one_that_does_not_exist() {
         seen += 1;
     }
     assert!(seen >= 5, "{seen}");
+    // What names one elsewhere than in its path.
+    let read = |id: &str| format!("/v1/events?subscription_id={id}");
+    let other = harness.call(Method::GET, &read(&id), Some(EVIL), None).await;
+    other.assert_problem(404, "not_found");
+    let paths: Vec<_> = of_tenants().map(|r| r.path).filter(|p| !p.contains("{id}")).collect();
+    for path in paths {
+        // The last is looked for among the caller's own events only: integration/tests/calls.rs.
+        let known = ["/v1/subscriptions", "/v1/events", "/v1/events/{ceId}/trace"];
+        assert!(known.contains(&path), "is another tenant's {path} answered with 404?");
+    }
     assert!(harness.hub.record(&id).is_some());
     assert!(harness.hub.attempts.lock().unwrap().is_empty(), "it was probed for a stranger");
 }

@@ -1,5 +1,7 @@
 //! Verification: the event that is sent, and what each outcome of the probe becomes.
 
+use std::time::Duration;
+
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 use streaming_hub_model::attempt::{ErrorClass, Outcome};
@@ -87,6 +89,40 @@ async fn a_result_for_a_destination_that_changed_meanwhile_does_not_count() {
     verify(&harness, &id).await.assert_problem(409, "destination_changed");
     let body = harness.get(&format!("/v1/subscriptions/{id}")).await.json();
     assert_eq!(body["verification_state"], "pending");
+}
+
+#[tokio::test]
+async fn a_subscription_that_is_deleted_while_it_is_verified_is_gone_and_stays_gone() {
+    for outcome in [None, Some(Outcome::failed(ErrorClass::Connect, "refused"))] {
+        let harness = Harness::new();
+        let id = harness.created().await;
+        if let Some(outcome) = outcome {
+            *harness.hub.outcome.lock().unwrap() = outcome;
+        }
+        *harness.hub.attempt_takes.lock().unwrap() = Duration::from_millis(100);
+        let path = format!("/v1/subscriptions/{id}");
+        let delete = async {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            harness.call(Method::DELETE, &path, Some(ACME), None).await
+        };
+        let (verified, deleted) = tokio::join!(verify(&harness, &id), delete);
+        assert_eq!(deleted.status.as_u16(), 204);
+        verified.assert_problem(404, "not_found");
+        harness.get(&path).await.assert_problem(404, "not_found");
+    }
+}
+
+#[tokio::test]
+async fn two_verifications_at_once_both_probe_and_agree() {
+    let harness = Harness::new();
+    let id = harness.created().await;
+    *harness.hub.attempt_takes.lock().unwrap() = Duration::from_millis(50);
+    let (one, other) = tokio::join!(verify(&harness, &id), verify(&harness, &id));
+    for answer in [one, other] {
+        assert_eq!(answer.status.as_u16(), 200, "{answer:?}");
+        assert_eq!(answer.json()["verification_state"], "active");
+    }
+    assert_eq!(harness.hub.attempts.lock().unwrap().len(), 2);
 }
 
 #[tokio::test]

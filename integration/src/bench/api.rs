@@ -1,6 +1,8 @@
 //! The API: what a write costs on an idle hub, how many there are in a second, and what a large
-//! table of subscriptions does to a start and to memory. A write is two commits at the least: the
-//! change, and the registry's decision.
+//! table of subscriptions does to a start, to memory and to the match of a fact. A write is two
+//! commits at the least: the change, and the registry's decision.
+
+mod matching;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -44,11 +46,13 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
     say!("starting a broker");
     let broker = Broker::start()?;
     floor::run(&broker, options.payload_bytes, report)?;
-    let stage = Stage::new(broker, options, TENANTS)?;
+    let mut stage = Stage::new(broker, options, TENANTS)?;
     let mut hub = Hub::start(stage.config("a", &ROLES)?)?;
     hub.wait_ready(READY)?;
     stage.subscribe(&hub, 1)?;
-    let measured = writes(&stage, &hub, report).and_then(|()| table(&stage, &mut hub, report));
+    let measured = writes(&stage, &hub, report)
+        .and_then(|()| table(&stage, &mut hub, report))
+        .and_then(|()| matching::run(&mut stage, &mut hub, options.facts, report));
     measured.with_context(|| hub.log_tail())
 }
 
@@ -123,7 +127,7 @@ fn table(stage: &Stage, hub: &mut Hub, report: &mut Report) -> Result<()> {
 
 /// Starts the hub anew: seconds until it is ready, and its memory then, bytes.
 fn started(hub: &mut Hub) -> Result<(f64, u64)> {
-    if hub.ended()?.is_none() {
+    if hub.pid().is_some() {
         hub.terminate(READY)?;
     }
     let began = wait::instant();
@@ -133,26 +137,58 @@ fn started(hub: &mut Hub) -> Result<(f64, u64)> {
 }
 
 fn fill(stage: &Stage, topic: &str) -> Result<()> {
-    let producer: BaseProducer = ClientConfig::new()
-        .set("bootstrap.servers", stage.broker.bootstrap())
-        .set("enable.idempotence", "true")
-        .set("linger.ms", "20")
-        .set("queue.buffering.max.messages", (2 * ROWS).to_string())
-        .create()?;
+    let producer = Rows::new(stage, topic)?;
     for number in 0..ROWS {
-        let id = format!("0190a000-0000-7000-8000-{number:012x}");
-        let value = row(&id, number).to_string();
-        let record = BaseRecord::to(topic).key(&id).payload(&value);
-        producer.send(record).map_err(|(error, _)| error)?;
-        producer.poll(Duration::ZERO);
+        producer.write(number, Some(&row(number).to_string()))?;
     }
-    Ok(producer.flush(FLUSH)?)
+    producer.finish()
+}
+
+/// Writes rows of the table where the registry writes them.
+struct Rows<'a> {
+    producer: BaseProducer,
+    topic: &'a str,
+}
+
+impl<'a> Rows<'a> {
+    fn new(stage: &Stage, topic: &'a str) -> Result<Self> {
+        let producer = ClientConfig::new()
+            .set("bootstrap.servers", stage.broker.bootstrap())
+            .set("enable.idempotence", "true")
+            .set("linger.ms", "20")
+            .set("queue.buffering.max.messages", (2 * ROWS).to_string())
+            .create()?;
+        Ok(Self { producer, topic })
+    }
+
+    /// A row, or its end.
+    fn write(&self, number: usize, value: Option<&str>) -> Result<()> {
+        let id = id_of(number);
+        let mut record = BaseRecord::to(self.topic).key(&id);
+        record.payload = value;
+        self.producer.send(record).map_err(|(error, _)| error)?;
+        self.producer.poll(Duration::ZERO);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<()> {
+        Ok(self.producer.flush(FLUSH)?)
+    }
+}
+
+fn id_of(number: usize) -> String {
+    format!("0190a000-0000-7000-8000-{number:012x}")
+}
+
+/// Whose a row is: a hundred each.
+fn tenant_of(number: usize) -> String {
+    format!("many-{}", number / 100)
 }
 
 /// A subscription as the hub stores it.
-fn row(id: &str, number: usize) -> Value {
+fn row(number: usize) -> Value {
     json!({
-        "id": id, "tenant": format!("many-{}", number / 100), "name": "one of many",
+        "id": id_of(number), "tenant": tenant_of(number), "name": "one of many",
         "event_types": [format!("account.event-{}", number % 100)], "schema_major": 1,
         "sink_generation": 1, "enabled": true, "verification_state": "active",
         "created_at": 1, "updated_at": 1, "version": 1,

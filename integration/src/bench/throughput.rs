@@ -24,10 +24,12 @@ const ALL: Duration = Duration::from_secs(1_800);
 
 /// A moment of the hub's progress.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+pub(super) struct Moment {
     at: Instant,
-    facts: u64,
-    cpu_seconds: f64,
+    /// Facts that were taken in.
+    pub(super) facts: u64,
+    /// Processor time of all hubs so far.
+    pub(super) cpu_seconds: f64,
 }
 
 /// Measures the copy loop and the hub on the same facts.
@@ -104,7 +106,7 @@ fn copies(stage: &Stage, facts: usize) -> Result<Pass> {
 }
 
 /// Waits until the hubs have taken in all facts: the first moment at which some are, and the last.
-fn progress(hubs: &mut [Hub], facts: u64) -> Result<(Moment, Moment)> {
+pub(super) fn progress(hubs: &mut [Hub], facts: u64) -> Result<(Moment, Moment)> {
     let mut first = None;
     let last = wait::until("all facts to be taken in", ALL, || {
         let mut moment = Moment { at: wait::instant(), facts: 0, cpu_seconds: 0.0 };

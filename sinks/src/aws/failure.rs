@@ -11,9 +11,19 @@ use streaming_hub_model::attempt::{ErrorClass, Outcome};
 use super::identity::{NoOwnIdentity, NotAssumed};
 use crate::guard::Refused;
 use crate::http;
+use crate::outcome::with_permission;
 
 /// The longest message of a service that is kept, characters.
 const MESSAGE_CHARS_MAX: usize = 300;
+
+/// Codes by which a service knows who calls, and refuses it.
+const FORBIDDEN: [&str; 5] = [
+    "AccessDenied",
+    "AccessDeniedException",
+    "NotAuthorized",
+    "NotAuthorizedForSourceException",
+    "UnauthorizedOperation",
+];
 
 /// A request, or an entry of one, that failed.
 #[derive(Debug, Clone)]
@@ -26,19 +36,21 @@ pub(crate) struct Failure {
     pub(crate) status: Option<u16>,
     /// For how long the service asked to be left alone, milliseconds.
     pub(crate) retry_after_ms: Option<u64>,
+    /// Whether a permission is missing: who calls is known.
+    lacks_permission: bool,
 }
 
 impl Failure {
+    /// One without an answer of the service.
+    pub(crate) fn new(class: Option<ErrorClass>, detail: String) -> Self {
+        Self { class, detail, status: None, retry_after_ms: None, lacks_permission: false }
+    }
+
     /// An entry that the service refused inside of an answer that succeeded.
     pub(crate) fn entry(code: Option<&str>, message: Option<&str>, is_ours: bool) -> Self {
         let class = by_code(code, message);
         let otherwise = if is_ours { ErrorClass::Http4xx } else { ErrorClass::Http5xx };
-        Self {
-            class: Some(class.unwrap_or(otherwise)),
-            detail: detail(code, message),
-            status: None,
-            retry_after_ms: None,
-        }
+        Self::new(Some(class.unwrap_or(otherwise)), detail(code, message))
     }
 
     /// Whether each entry of the request might fare better alone: nothing of it was taken, and what
@@ -58,6 +70,12 @@ impl Failure {
             None => Outcome::not_attempted(self.detail.clone()),
         }
     }
+
+    /// The same for a question that takes this permission: where it is missing, it is named.
+    pub(crate) fn outcome_of_asking(&self, permission: &str) -> Outcome {
+        let outcome = self.outcome();
+        if self.lacks_permission { with_permission(outcome, permission) } else { outcome }
+    }
 }
 
 /// What went wrong with a request.
@@ -69,11 +87,14 @@ where
         let (code, message) = (context.err().code(), context.err().message());
         let status = context.raw().status().as_u16();
         let class = by_code(code, message).unwrap_or_else(|| by_status(status));
+        let status_alone = || format!("the service answered {status} without a code");
         return Failure {
             class: Some(class),
-            detail: detail(code, message),
+            detail: code.map_or_else(status_alone, |_| detail(code, message)),
             status: Some(status),
             retry_after_ms: hint(context.raw()),
+            // Without a code it may be that.
+            lacks_permission: code.map_or(status == 403, |code| FORBIDDEN.contains(&code)),
         };
     }
     if let Some(failure) = by_cause(error) {
@@ -86,10 +107,10 @@ where
     let raw = error.raw_response().map(|raw| raw.status().as_u16());
     let class = raw.filter(|status| *status >= 300).map_or(class, by_status);
     let detail = match class {
-        ErrorClass::Timeout => "no answer in time".to_owned(),
-        _ => "no valid answer".to_owned(),
+        ErrorClass::Timeout => "no answer in time",
+        _ => "no valid answer",
     };
-    Failure { class: Some(class), detail, status: raw, retry_after_ms: None }
+    Failure { status: raw, ..Failure::new(Some(class), detail.to_owned()) }
 }
 
 /// When to come again, where the service says it: in milliseconds or in seconds.
@@ -107,25 +128,14 @@ fn by_cause(error: &(dyn StdError + 'static)) -> Option<Failure> {
             return Some(Failure { detail, ..failure.clone() });
         }
         if let Some(none) = cause.downcast_ref::<NoOwnIdentity>() {
-            return Some(Failure {
-                class: None,
-                detail: none.to_string(),
-                status: None,
-                retry_after_ms: None,
-            });
+            return Some(Failure::new(None, none.to_string()));
         }
         if let Some(refused) = cause.downcast_ref::<Refused>() {
-            let class = Some(ErrorClass::RefusedAddress);
-            return Some(Failure {
-                class,
-                detail: refused.to_string(),
-                status: None,
-                retry_after_ms: None,
-            });
+            return Some(Failure::new(Some(ErrorClass::RefusedAddress), refused.to_string()));
         }
         if let Some(error) = cause.downcast_ref::<reqwest::Error>() {
             let (class, detail) = http::failure::class(error);
-            return Some(Failure { class, detail, status: None, retry_after_ms: None });
+            return Some(Failure::new(class, detail));
         }
         next = cause.source();
     }

@@ -20,7 +20,7 @@ const RESERVED: [&str; 2] = ["data", "data_base64"];
 
 /// An entry, ready to be sent.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub(super) source: String,
     pub(super) detail_type: String,
     pub(super) detail: Arc<str>,

@@ -31,7 +31,7 @@ pub(super) struct Login {
 }
 
 /// A connection that comes back.
-pub(super) struct Link {
+pub(crate) struct Link {
     dialer: Arc<Dialer>,
     login: Login,
     state: Mutex<State>,

@@ -22,7 +22,7 @@ const ENCODING: &str = "payload-encoding";
 
 /// A message, ready to be sent.
 #[derive(Debug, Clone)]
-pub(super) struct Message {
+pub(crate) struct Message {
     body: String,
     attributes: Arc<[(&'static str, String)]>,
     /// Group and deduplication id, of a FIFO queue's.

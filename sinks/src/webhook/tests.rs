@@ -1,9 +1,7 @@
-//! The webhook sink against real sockets. `server` is a receiver that keeps every byte; each of
-//! the other files holds the tests of one subject.
+//! The webhook sink against real sockets. Each file holds the tests of one subject.
 
 mod failures;
 mod pools;
-mod server;
 mod tls;
 mod wire;
 
@@ -24,6 +22,7 @@ use uuid::Uuid;
 use super::*;
 use crate::guard::AddressPolicy;
 use crate::resolver::Lookup;
+use crate::testing::server::{Reply, Server};
 
 const EVENT_ID: &str = "0198f3a2-11aa-7c3e-9d21-5b8f0c4de0aa";
 const SUBSCRIPTION_ID: &str = "0198f3a2-11aa-7c3e-9d21-5b8f0c4de001";
@@ -227,7 +226,7 @@ async fn every_sink_is_reached_through_the_registry_by_its_kind() {
     let settings =
         crate::SinkSettings { addresses: policy(true), ..crate::SinkSettings::default() };
     let sinks = crate::Sinks::new(settings, keyring(), Arc::new(Still)).unwrap();
-    let server = server::Server::start(|_| server::Reply::keep(200)).await;
+    let server = Server::start(|_| Reply::keep(200)).await;
     let draft = Draft::new(server.url());
     assert!(is_delivered(&sinks.attempt(draft.build()).await));
     let subscription = draft.subscription();

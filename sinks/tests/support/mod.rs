@@ -2,6 +2,9 @@
 //! scripts and gone with their value, and attempts to deliver.
 #![allow(dead_code, missing_docs, clippy::disallowed_methods, unreachable_pub)]
 
+pub mod aws;
+pub mod rabbitmq;
+
 use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -20,6 +23,7 @@ use streaming_hub_model::event::Event;
 use streaming_hub_model::id::{EventId, JobId, SubscriptionId};
 use streaming_hub_model::ports::Clock;
 use streaming_hub_model::secret::{Keyring, Owner};
+use streaming_hub_model::sink::Sink as _;
 use streaming_hub_model::tenant::TenantId;
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_sinks::guard::AddressPolicy;
@@ -188,6 +192,14 @@ pub fn fixtures(sink: &Value) -> Vec<Job> {
     jobs
 }
 
+/// The blocks of code in this language of a sink's page.
+pub fn blocks(page: &str, language: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("docs/sinks").join(page)).unwrap();
+    let fence = format!("```{language}\n");
+    let blocks = text.split(&fence).skip(1);
+    blocks.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
@@ -254,6 +266,13 @@ impl Drop for Server {
         if let Err(error) = stop.status() {
             let _ = writeln!(std::io::stderr(), "{}: {error}", self.script);
         }
+    }
+}
+
+/// Makes attempts of a job until one succeeds, as the delivery engine does.
+pub async fn deliver(sinks: &Sinks, job: &Job) {
+    while sinks.attempt(job.attempt()).await.result != AttemptResult::Delivered {
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 

@@ -69,15 +69,25 @@ pub fn next_subscription(
     state: &State,
     after: Option<&[u8; 16]>,
 ) -> Result<Option<[u8; 16]>, Error> {
-    let all = KeyRange::family(Family::PullHead);
     let range = match after {
-        None => all,
-        Some(subscription) => all.starting_after(&key(subscription)),
+        None => all(),
+        Some(subscription) => all().starting_after(&key(subscription)),
     };
     first(state, &range, |key| {
-        let id = key.get(1..).and_then(|id| id.try_into().ok());
-        id.ok_or_else(|| Error::decode(WHAT, Problem::Field("subscription id")))
+        subscription_of(key).ok_or_else(|| Error::decode(WHAT, Problem::Field("subscription id")))
     })
+}
+
+/// All heads.
+#[must_use]
+pub fn all() -> KeyRange {
+    KeyRange::family(Family::PullHead)
+}
+
+/// The subscription of a key.
+#[must_use]
+pub fn subscription_of(key: &[u8]) -> Option<[u8; 16]> {
+    key.get(1..)?.try_into().ok()
 }
 
 #[cfg(test)]

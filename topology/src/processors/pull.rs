@@ -26,6 +26,7 @@ use self::sweep::Sweep;
 use crate::calls::Reply;
 use crate::metrics::Metrics;
 use crate::pull::Desk;
+use crate::recent::Changes;
 use crate::runtime::processor::{Error, Processor, Record, Step};
 use crate::table::Table;
 use crate::topics::Topic;
@@ -110,13 +111,17 @@ pub struct Pull {
     arrived: BTreeSet<SubscriptionId>,
     unreadable: u64,
     sweep: Sweep,
+    table_seen: u64,
 }
 
 impl Pull {
     /// The processor of this partition.
     #[must_use]
     pub fn new(settings: Arc<PullSettings>, partition: i32) -> Self {
+        let mut table_seen = 0;
+        let _ = settings.table.since(&mut table_seen);
         Self {
+            table_seen,
             settings,
             partition,
             opening: None,
@@ -171,6 +176,16 @@ impl Pull {
         let cursor = standing.moved(read.ask, last);
         self.pending.push(Pending { read: read.clone(), cursor, count, page });
         Ok(())
+    }
+
+    /// Whether subscriptions were deleted since this was asked last: what they have is removed at
+    /// once (contract section 8, erasure).
+    fn is_any_deleted(&mut self) -> bool {
+        match self.settings.table.since(&mut self.table_seen) {
+            Changes::None => false,
+            Changes::Some(ids) => ids.iter().any(|id| self.settings.table.get(*id).is_none()),
+            Changes::Any => true,
+        }
     }
 
     fn fail_reads(&mut self) {
@@ -271,6 +286,9 @@ impl Processor for Pull {
     ) -> Result<Option<UnixMillis>, Error> {
         let next = *self.sweep.next.get_or_insert(now.plus(sweep::interval_ms(&self.settings)));
         self.sweep.runs |= next <= now;
+        if self.is_any_deleted() {
+            self.sweep.at_once();
+        }
         Ok(Some(if self.wants_step() { now } else { next }))
     }
 

@@ -17,7 +17,7 @@ use super::spec::{Resume, Source, SubTopology};
 use super::task::Live;
 use crate::kafka::error::Error as ClientError;
 use crate::shared::Shared;
-use crate::topics::Topic;
+use crate::topics::{DELETE_RETENTION_MS, Topic};
 
 /// Uncommitted bytes of a restore before they are applied.
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
@@ -27,8 +27,6 @@ const BATCH: usize = 1_000;
 const COPY_CLOSES: Duration = Duration::from_secs(10);
 /// How often progress is logged, milliseconds.
 const PROGRESS_MS: u64 = 5_000;
-/// A checkpoint older than half of this is rebuilt (design 13): `delete.retention.ms`.
-const DELETE_RETENTION_MS: i64 = 7 * 24 * 3_600_000;
 
 /// Why a restore ended without a task.
 #[derive(Debug, thiserror::Error)]

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use tokio::net::TcpListener;
 
-use super::server::{Reply, Server, head, until};
 use super::*;
+use crate::testing::server::{Reply, Server, head, until};
 
 /// The outcome at a receiver that always replies so.
 async fn outcome_of(reply: impl Fn() -> Reply + Send + Sync + 'static) -> (Outcome, Server) {

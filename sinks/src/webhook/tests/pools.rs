@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::server::{Reply, Server, head, until};
 use super::*;
+use crate::testing::server::{Reply, Server, head, until};
 
 /// Which values of this header each connection carried.
 fn by_connection(server: &Server, header: &str) -> BTreeMap<usize, Vec<String>> {

@@ -11,8 +11,8 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-use super::server::{Reply, Server, head};
 use super::*;
+use crate::testing::server::{Reply, Server, head};
 
 /// A certificate authority that nobody knows, and its file.
 struct Authority {

@@ -2,8 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
-use super::server::{Received, Reply, Server, head};
 use super::*;
+use crate::testing::server::{Received, Reply, Server, head};
 
 const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 

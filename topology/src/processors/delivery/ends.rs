@@ -2,11 +2,15 @@
 //! shortened below what they had. They are chosen while jobs are claimed, a bounded number at a
 //! time, and end in a step of their own.
 
+use std::ops::ControlFlow;
+
 use streaming_hub_model::dead_letter::EndReason;
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::routing;
 use streaming_hub_model::subscription::Subscription;
 use streaming_hub_model::time::UnixMillis;
+use streaming_hub_state::State;
+use streaming_hub_state::family::backlog;
 
 use super::outcome::{Counted, End, end_job};
 use super::places::StoredJob;
@@ -46,6 +50,20 @@ impl Delivery {
         if self.settings.table.get(id).is_none_or(|row| !row.enabled) {
             self.lanes.queue(id);
         }
+    }
+
+    /// How many deleted subscriptions have jobs that did not end yet.
+    pub(super) fn still_ending(&self, state: &State) -> Result<u64, Error> {
+        let mut count = 0;
+        let _ = state.scan(&backlog::all(), &mut |key, _| {
+            // Counts of places stand among them, under ids of no subscription.
+            let id = backlog::decode_key(key).ok().map(SubscriptionId::from_bytes);
+            if id.is_some_and(|id| id.is_ok_and(|id| self.settings.table.get(id).is_none())) {
+                count += 1;
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(count)
     }
 
     /// Chooses a job to end, if there is room for one more.

@@ -48,9 +48,9 @@ impl Delivery {
                 self.answers.push((call.reply.clone(), done));
                 return Ok(());
             }
-            Question::Forget { tenant } => {
-                let letters = self.forget(tenant, step)?;
-                self.answers.push((call.reply.clone(), Answer::Forgotten { letters }));
+            Question::Forget { tenant, after } => {
+                let done = self.forget(tenant, *after, step)?;
+                self.answers.push((call.reply.clone(), done));
                 return Ok(());
             }
             Question::Attempts { subscription, before, limit } => Answer::Attempts(
@@ -80,16 +80,22 @@ impl Delivery {
         Ok(())
     }
 
-    /// Throws away some of a tenant's dead letters; answers how many.
-    fn forget(&mut self, tenant: &TenantId, step: &mut Step<'_>) -> Result<u64, Error> {
+    /// Throws away some of a tenant's dead letters; at the end says what is still to come.
+    fn forget(
+        &mut self,
+        tenant: &TenantId,
+        after: Option<Cursor>,
+        step: &mut Step<'_>,
+    ) -> Result<Answer, Error> {
         let filter = Filter { tenant: Some(tenant.clone()), ..Filter::default() };
-        let (found, _) = dead_letters::list(step.state, &filter, None, page(PAGE_MAX))?;
+        let (found, next) = dead_letters::list(step.state, &filter, after, page(PAGE_MAX))?;
         let letters = found.len() as u64;
         for job in found {
             dead_letters::end(job, step)?;
             self.tally.push(Counted::LetterGone("forgotten"));
         }
-        Ok(letters)
+        let ending = if next.is_none() { self.still_ending(step.state)? } else { 0 };
+        Ok(Answer::Forgotten { letters, next, ending })
     }
 
     /// Where the first jobs of an event stand, one for each subscription that has one.

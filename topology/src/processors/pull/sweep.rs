@@ -40,6 +40,11 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
+    /// A whole one begins now, also in the midst of one.
+    pub(super) fn at_once(&mut self) {
+        (self.runs, self.after, self.counted) = (true, None, (0, 0));
+    }
+
     /// What the sweep removed was not removed: it begins anew.
     pub(super) fn rewind(&mut self) {
         (self.after, self.counted, self.removed) = (None, (0, 0), (0, 0));

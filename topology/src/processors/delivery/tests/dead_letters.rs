@@ -274,11 +274,33 @@ fn a_tenants_letters_are_forgotten_and_no_others() {
     }
     for (tenant, letters) in [("other", 0), (TENANT, 3), (TENANT, 0)] {
         let tenant = TenantId::parse(tenant).unwrap();
-        let mut answer = world.put(Question::Forget { tenant });
+        let mut answer = world.put(Question::Forget { tenant, after: None });
         world.commit();
-        assert_eq!(answer.try_recv().unwrap(), Answer::Forgotten { letters });
+        let forgotten = Answer::Forgotten { letters, next: None, ending: 0 };
+        assert_eq!(answer.try_recv().unwrap(), forgotten);
     }
     assert_eq!(world.all_letters(Filter::default()), []);
+}
+
+#[test]
+fn who_forgets_is_told_of_deleted_subscriptions_whose_jobs_did_not_end_yet() {
+    let mut world = World::new();
+    world.subscribe(1, |_| ());
+    let _ = world.jobs::<3>(1);
+    world.unsubscribe(1);
+    let tenant = TenantId::parse(TENANT).unwrap();
+    let mut forgotten = || {
+        let question = Question::Forget { tenant: tenant.clone(), after: None };
+        let mut answer = world.put(question);
+        world.commit();
+        let told = answer.try_recv().unwrap();
+        for _ in 0..2 {
+            world.turn();
+        }
+        told
+    };
+    assert_eq!(forgotten(), Answer::Forgotten { letters: 0, next: None, ending: 1 });
+    assert_eq!(forgotten(), Answer::Forgotten { letters: 3, next: None, ending: 0 });
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::HandshakeKind;
 
 /// What a receiver does once it has read a request.
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// Sends these bytes and waits for the next request.
     Keep(Vec<u8>),
     /// The same, once a permit can be taken.
@@ -28,21 +28,21 @@ pub(super) enum Reply {
 
 impl Reply {
     /// A whole answer of this status without a body.
-    pub(super) fn keep(status: u16) -> Self {
+    pub(crate) fn keep(status: u16) -> Self {
         Self::Keep(head(status, "Content-Length: 0\r\n"))
     }
 }
 
 /// The head of an answer, with these header lines.
-pub(super) fn head(status: u16, lines: &str) -> Vec<u8> {
+pub(crate) fn head(status: u16, lines: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status} Whatever\r\n{lines}\r\n").into_bytes()
 }
 
 /// One request and the number of the connection that brought it.
 #[derive(Clone)]
-pub(super) struct Received {
-    pub(super) connection: usize,
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Received {
+    pub(crate) connection: usize,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Received {
@@ -51,13 +51,13 @@ impl Received {
     }
 
     /// The request line and the header lines.
-    pub(super) fn lines(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn lines(&self) -> Vec<Vec<u8>> {
         let head = &self.bytes[..self.head_len() - 4];
         head.split(|byte| *byte == b'\n').map(|line| line.trim_ascii_end().to_vec()).collect()
     }
 
     /// The values of all header lines of this name, in order.
-    pub(super) fn values(&self, name: &str) -> Vec<String> {
+    pub(crate) fn values(&self, name: &str) -> Vec<String> {
         let prefix = format!("{name}: ");
         let value = |line: Vec<u8>| Some(line.strip_prefix(prefix.as_bytes())?.to_vec());
         let values = self.lines().into_iter().filter_map(value);
@@ -65,41 +65,41 @@ impl Received {
     }
 
     /// What follows the head.
-    pub(super) fn body(&self) -> &[u8] {
+    pub(crate) fn body(&self) -> &[u8] {
         &self.bytes[self.head_len()..]
     }
 }
 
 #[derive(Default)]
-pub(super) struct Record {
-    pub(super) requests: Mutex<Vec<Received>>,
+pub(crate) struct Record {
+    pub(crate) requests: Mutex<Vec<Received>>,
     /// Whether each TLS connection resumed a session, in order.
-    pub(super) resumed: Mutex<Vec<bool>>,
-    pub(super) accepted: AtomicUsize,
-    pub(super) open: AtomicUsize,
+    pub(crate) resumed: Mutex<Vec<bool>>,
+    pub(crate) accepted: AtomicUsize,
+    pub(crate) open: AtomicUsize,
     /// The most connections that were open at once.
-    pub(super) peak: AtomicUsize,
+    pub(crate) peak: AtomicUsize,
     /// Bytes of endless bodies that were taken.
-    pub(super) endless: AtomicUsize,
+    pub(crate) endless: AtomicUsize,
 }
 
 type Script = dyn Fn(&Received) -> Reply + Send + Sync;
 
 /// A running receiver; dropping it ends it.
-pub(super) struct Server {
-    pub(super) address: SocketAddr,
-    pub(super) record: Arc<Record>,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) record: Arc<Record>,
     _tasks: JoinSet<()>,
 }
 
 impl Server {
     /// A receiver of plain HTTP.
-    pub(super) async fn start(script: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(script: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
         Self::listen(None, Arc::new(script)).await
     }
 
     /// A receiver of HTTPS.
-    pub(super) async fn start_tls(
+    pub(crate) async fn start_tls(
         acceptor: TlsAcceptor,
         script: impl Fn(&Received) -> Reply + Send + Sync + 'static,
     ) -> Self {
@@ -116,17 +116,17 @@ impl Server {
     }
 
     /// Its plain URL.
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/hook", self.address)
     }
 
     /// Everything received so far.
-    pub(super) fn requests(&self) -> Vec<Received> {
+    pub(crate) fn requests(&self) -> Vec<Received> {
         self.record.requests.lock().unwrap().clone()
     }
 
     /// The only request.
-    pub(super) fn request(&self) -> Received {
+    pub(crate) fn request(&self) -> Received {
         let requests = self.requests();
         assert_eq!(requests.len(), 1);
         requests[0].clone()
@@ -134,7 +134,7 @@ impl Server {
 }
 
 /// Waits until it holds, ten seconds at most.
-pub(super) async fn until(condition: impl Fn() -> bool) {
+pub(crate) async fn until(condition: impl Fn() -> bool) {
     let wait = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(1)).await;
