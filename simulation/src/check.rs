@@ -4,6 +4,7 @@
 
 pub mod claims;
 pub mod ended;
+pub mod gates;
 pub mod ledger;
 pub mod pull;
 pub mod transaction;
@@ -33,6 +34,9 @@ pub enum Invariant {
     I9,
     /// Never more attempts of a subscription under way than it allows (contract section 4).
     Limit,
+    /// Nobody makes an attempt who knows that the way is closed, and a destination that asks for
+    /// time has it (contract section 4).
+    Gate,
     /// A store is exactly the view of its topics (design 3, 11).
     Store,
     /// A transaction carries a position of every task that it writes for (design 1).

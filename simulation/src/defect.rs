@@ -58,11 +58,23 @@ pub enum Defect {
     ReclaimNotCounted,
     /// Claims are not written down.
     ClaimUnwritten,
+    /// While a breaker is open, a job that waits uses up a step.
+    ShedTakesStep,
+    /// Strict order is not kept.
+    StrictForgotten,
+    /// Jobs of a paused subscription end.
+    PauseDrops,
+    /// Delivery does not read holds.
+    HoldUnread,
+    /// What a destination asks for is not heard.
+    RetryAfterUnheard,
+    /// A later attempt has the first one's delivery id.
+    DeliveryIdKept,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 32] = [
         Self::ApplyBeforeCommit,
         Self::CommitAssumed,
         Self::UnknownTakenForAborted,
@@ -89,6 +101,12 @@ impl Defect {
         Self::AnsweredEarly,
         Self::ReclaimNotCounted,
         Self::ClaimUnwritten,
+        Self::ShedTakesStep,
+        Self::StrictForgotten,
+        Self::PauseDrops,
+        Self::HoldUnread,
+        Self::RetryAfterUnheard,
+        Self::DeliveryIdKept,
     ];
 
     /// What the cluster does under it.

@@ -1,5 +1,6 @@
-//! Destinations that succeed, fail, hang and answer late, and the attempts under way: what a
-//! dispatcher does in the hub.
+//! Destinations that succeed, fail, hang and answer late, that ask to be left alone or are gone,
+//! and the attempts under way: what a dispatcher does in the hub. And jobs whose attempt ends the
+//! process.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,16 @@ use crate::random::Random;
 
 /// How long a call may take, milliseconds.
 const CALL_MS_MAX: i64 = 15_000;
+/// The longest time that a destination asks for, milliseconds.
+const ASKED_MS_MAX: u64 = 8_000;
+/// One job in so many is deadly, where any is.
+const DEADLY_OF: u8 = 24;
+
+/// Whether an attempt of this job ends its process, whoever makes it.
+#[must_use]
+pub fn is_deadly(job: JobId) -> bool {
+    job.as_bytes().last().is_some_and(|last| last % DEADLY_OF == 0)
+}
 
 /// How a destination behaves.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +36,10 @@ struct Manner {
     hangs: u32,
     /// Calls in a million that the hub itself cannot make.
     not_attempted: u32,
+    /// Calls in a million at which it asks to be left alone.
+    asks: u32,
+    /// Calls in a million at which it is gone.
+    gone: u32,
     slowest_ms: i64,
 }
 
@@ -34,6 +49,8 @@ pub struct UnderWay {
     job: JobId,
     delivery_id: Uuid,
     started: UnixMillis,
+    /// The tenant's destination.
+    of: (String, String),
     sink_generation: u64,
     outcome: Outcome,
     answers_ms: i64,
@@ -46,6 +63,8 @@ pub struct Answer {
     pub call: Uuid,
     /// Who is to hear of it.
     pub address: Address,
+    /// Tenant and target that answered.
+    pub of: (String, String),
     /// What became of it.
     pub returned: Returned,
 }
@@ -62,6 +81,7 @@ impl Destinations {
     pub fn call(&mut self, address: Address, order: Order, random: &mut Random, now_ms: i64) {
         let Order { job, attempt, slot, .. } = order;
         let target = attempt.subscription.sink.target();
+        let of = (attempt.subscription.tenant.as_str().to_owned(), target.clone());
         let manner = *self.manners.entry(target).or_insert_with(|| Manner::draw(random));
         let (outcome, took_ms) = manner.answer(random);
         self.under_way.push(UnderWay {
@@ -69,6 +89,7 @@ impl Destinations {
             job,
             delivery_id: attempt.delivery_id,
             started: attempt.at,
+            of,
             sink_generation: attempt.subscription.sink_generation,
             outcome,
             answers_ms: now_ms + took_ms,
@@ -95,7 +116,7 @@ impl Destinations {
         let index = *random.pick(&due)?;
         let one = self.under_way.remove(index);
         let sink_generation = one.sink_generation;
-        let UnderWay { mut address, job, delivery_id: call, started, outcome, slot, .. } = one;
+        let UnderWay { mut address, job, delivery_id: call, started, of, outcome, slot, .. } = one;
         drop(slot);
         let mut delivery_id = call;
         let newest = self.under_way.iter().rev().find(|one| one.job == job).filter(|_| to_newest);
@@ -103,7 +124,7 @@ impl Destinations {
             (address, delivery_id) = (newest.address.clone(), newest.delivery_id);
         }
         let returned = Returned { job, delivery_id, started, sink_generation, outcome };
-        Some(Answer { call, address, returned })
+        Some(Answer { call, address, of, returned })
     }
 
     /// Ids of all calls under way.
@@ -126,6 +147,8 @@ impl Manner {
             fails: fails[random.index(fails.len())],
             hangs: if random.below(3) == 0 { 50_000 } else { 0 },
             not_attempted: if random.below(4) == 0 { 30_000 } else { 0 },
+            asks: if random.below(3) == 0 { 200_000 } else { 0 },
+            gone: if random.below(6) == 0 { 50_000 } else { 0 },
             slowest_ms: slowest[random.index(slowest.len())],
         }
     }
@@ -138,6 +161,17 @@ impl Manner {
             return (Outcome::not_attempted("simulated"), 0);
         }
         let took_ms = random.range(0, self.slowest_ms);
+        if random.chance(self.asks) {
+            let (status, class) = match random.below(2) {
+                0 => (429, ErrorClass::Throttled),
+                _ => (503, ErrorClass::Http5xx),
+            };
+            let asked_ms = 1_000 + random.below(ASKED_MS_MAX - 1_000);
+            return (refused(status, class, Some(asked_ms)), took_ms);
+        }
+        if random.chance(self.gone) {
+            return (refused(410, ErrorClass::Gone, None), took_ms);
+        }
         if random.chance(self.fails) {
             return (Outcome::failed(ErrorClass::Http5xx, "503"), took_ms);
         }
@@ -146,4 +180,9 @@ impl Manner {
         let (status, excerpt) = (Some(200), Vec::new());
         (Outcome { result, status, excerpt, duration_ms, retry_after_ms: None }, took_ms)
     }
+}
+
+fn refused(status: u16, class: ErrorClass, retry_after_ms: Option<u64>) -> Outcome {
+    let outcome = Outcome::failed(class, "refused");
+    Outcome { status: Some(status), retry_after_ms, ..outcome }
 }

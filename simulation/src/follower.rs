@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use streaming_hub_model::ports::Clock;
+use streaming_hub_model::subscription::{Ordering, Subscription};
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_topology::follower::View;
 use streaming_hub_topology::table::Table;
@@ -27,6 +28,35 @@ struct Followed {
 struct Marks {
     at_ms: i64,
     ends: Vec<i64>,
+}
+
+/// The table as a defect has it: records are not read as they are written.
+pub struct Twisted {
+    /// The table.
+    pub table: Arc<Table>,
+    /// The defect.
+    pub defect: Defect,
+}
+
+impl View for Twisted {
+    fn topic(&self) -> Topic {
+        self.table.topic()
+    }
+
+    fn take(&self, key: Option<&[u8]>, value: Option<&[u8]>) -> bool {
+        let row = value.and_then(|value| serde_json::from_slice::<Subscription>(value).ok());
+        let Some(mut row) = row else { return View::take(&*self.table, key, value) };
+        match self.defect {
+            Defect::StrictForgotten => row.ordering = Ordering::Arrival,
+            Defect::PauseDrops => row.enabled &= !row.paused,
+            _ => {}
+        }
+        View::take(&*self.table, key, serde_json::to_vec(&row).ok().as_deref())
+    }
+
+    fn advance(&self, partition: i32, position: i64) {
+        View::advance(&*self.table, partition, position);
+    }
 }
 
 /// The follower of one process.

@@ -120,6 +120,17 @@ pub struct Attempted {
     pub number: u32,
     /// Whether it delivered.
     pub delivered: bool,
+    /// When it was committed, Unix milliseconds.
+    pub at_ms: i64,
+}
+
+/// A record of the wishes of the registry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wish {
+    /// Its partition and its offset there.
+    pub place: (i32, i64),
+    /// What is wished.
+    pub change: Change,
 }
 
 /// A record of the subscriptions.
@@ -215,6 +226,12 @@ pub struct Call {
     pub in_lane: bool,
     /// How many attempts of one subscription one caller may have under way.
     pub at_most: usize,
+    /// The destination's target.
+    pub target: String,
+    /// When it was claimed, Unix milliseconds.
+    pub at_ms: i64,
+    /// The pause or the hold that its process had read by then.
+    pub behind: Option<String>,
 }
 
 /// One committed record, read as its topic says.
@@ -232,6 +249,8 @@ pub enum Line {
     Row(Row),
     /// Of the durable claims; `None` ends one.
     Claimed(JobId, Option<DurableClaim>),
+    /// Of the wishes of the registry.
+    Wished(Wish),
     /// Of the replies.
     Reply(Reply),
     /// Of the pull log.
@@ -258,8 +277,8 @@ pub struct At {
 pub struct History {
     /// What producers wrote.
     pub facts: Vec<Fact>,
-    /// What was wished of the registry, in the order of its log, by partition.
-    pub changes: Vec<(i32, Change)>,
+    /// What was wished of the registry.
+    pub changes: Vec<Wish>,
     /// Verdicts.
     pub verdicts: Vec<Verdict>,
     /// The inbox.
@@ -305,6 +324,7 @@ impl History {
             Line::Attempted(attempted) => self.attempts.push(attempted),
             Line::Row(row) => self.rows.push(row),
             Line::Claimed(job, claim) => self.claims.push((job, claim)),
+            Line::Wished(wish) => self.changes.push(wish),
             Line::Reply(reply) => self.replies.push(reply),
             Line::Entry(entry) => self.entries.push(entry),
             Line::Cursor(cursor) => self.cursors.push(cursor),
@@ -333,15 +353,18 @@ pub fn read(at: At, parts: &Parts<'_>) -> Option<Line> {
         Topic::Deliveries => job(at, Place::Ready, parts),
         Topic::Retry(tier) => job(at, Place::Tier(tier), parts),
         Topic::DeadLetters => job(at, Place::DeadLetter, parts),
-        Topic::Attempts => attempted(parts),
+        Topic::Attempts => attempted(at, parts),
         Topic::Claims => claimed(parts),
         Topic::Subscriptions => row(at, parts),
+        Topic::SubscriptionChanges => {
+            let change = serde_json::from_slice(parts.value?).ok()?;
+            Some(Line::Wished(Wish { place: (at.partition, at.offset), change }))
+        }
         Topic::SubscriptionReplies => serde_json::from_slice(parts.value?).ok().map(Line::Reply),
         Topic::Pull => entry(at, parts),
         Topic::Cursors => cursor(parts),
         Topic::Dedup
         | Topic::Failures
-        | Topic::SubscriptionChanges
         | Topic::Instances
         | Topic::Salts
         | Topic::Destinations
@@ -418,13 +441,14 @@ struct AttemptLine {
     outcome: String,
 }
 
-fn attempted(parts: &Parts<'_>) -> Option<Line> {
+fn attempted(at: At, parts: &Parts<'_>) -> Option<Line> {
     let line: AttemptLine = serde_json::from_slice(parts.value?).ok()?;
     Some(Line::Attempted(Attempted {
         job: line.job,
         delivery_id: line.delivery_id,
         number: line.attempt,
         delivered: line.outcome == "delivered",
+        at_ms: at.at_ms,
     }))
 }
 

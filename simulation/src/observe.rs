@@ -9,6 +9,7 @@ use streaming_hub_model::reclaim::DurableClaim;
 use streaming_hub_model::time::UnixMillis;
 use streaming_hub_model::{internal, routing};
 use streaming_hub_state::{ExpiryRule, State};
+use streaming_hub_topology::destinations::Destinations;
 use streaming_hub_topology::runtime::processor::{Error, Output, Outputs, Processor, Record, Step};
 use streaming_hub_topology::table::Table;
 use streaming_hub_topology::topics::Topic;
@@ -25,11 +26,18 @@ pub struct Eye {
     pub partitions: u32,
     /// The deliberate defect, if any.
     pub defect: Option<Defect>,
+    /// Whose breakers are open.
+    pub destinations: Arc<Destinations>,
 }
 
 impl Eye {
     fn has(&self, defect: Defect) -> bool {
         self.defect == Some(defect)
+    }
+
+    /// Whether a job that waits uses up a step (a defect).
+    fn sheds(&self) -> bool {
+        self.has(Defect::ShedTakesStep) && !self.destinations.all().is_empty()
     }
 }
 
@@ -116,6 +124,11 @@ impl Outputs for Tap<'_> {
             }
             _ if is_retry && self.eye.has(Defect::ForgottenAttempt) => {
                 self.emit_with(&output, &[(internal::ATTEMPTS, "0".to_owned())]);
+            }
+            _ if is_retry && self.eye.sheds() => {
+                let attempts = Headers::new(output.headers).last_text(internal::ATTEMPTS);
+                let attempts = attempts.and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
+                self.emit_with(&output, &[(internal::ATTEMPTS, (attempts + 1).to_string())]);
             }
             Topic::Claims if self.eye.has(Defect::ClaimUnwritten) => {}
             Topic::Claims if self.eye.has(Defect::ReclaimNotCounted) => {

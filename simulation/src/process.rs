@@ -11,9 +11,11 @@ use streaming_hub_model::destination::DestinationKey;
 use streaming_hub_model::envelope::IngestPolicy;
 use streaming_hub_model::failure_span::AutoDisable;
 use streaming_hub_model::follow::FollowSet;
+use streaming_hub_model::hold::Scope;
 use streaming_hub_model::ports::Clock;
 use streaming_hub_model::registry::Limits;
 use streaming_hub_model::retry::RetrySchedule;
+use streaming_hub_model::time::UnixMillis;
 use streaming_hub_topology::destinations::Destinations;
 use streaming_hub_topology::follower::View;
 use streaming_hub_topology::holds::Holds;
@@ -48,10 +50,10 @@ use crate::clock::{ProcessClock, SeededEntropy};
 use crate::defect::Defect;
 use crate::destinations::Destinations as Calls;
 use crate::disks::{Disks, SimStores};
-use crate::follower::SimFollower;
+use crate::follower::{SimFollower, Twisted};
 use crate::observe::{Eye, Observed};
 use crate::seam::{Life, Seam};
-use crate::shape::{PULL_BASE, PULL_READ_MS, PULL_UNREAD_MS, Shape};
+use crate::shape::{PULL_BASE, PULL_READ_MS, PULL_UNREAD_MS, Shape, THROTTLE_MS_MAX};
 use crate::threads::{Common, Kept, SimThread, StreamThread};
 
 /// What sessions of one run borrow.
@@ -103,6 +105,10 @@ pub struct Process<'a> {
     pub slots: Arc<Slots>,
     /// Its calls.
     pub destinations: RefCell<Calls>,
+    /// Its copy of the holds.
+    holds: Arc<Holds>,
+    /// Since when it knows them, by its clock.
+    holds_known: RefCell<BTreeMap<Scope, UnixMillis>>,
     orders: mpsc::Receiver<(Address, Order)>,
     mailbox: Mailbox<Message>,
     reads: Mailbox<Read>,
@@ -112,6 +118,33 @@ impl Process<'_> {
     /// The next attempt that a task orders.
     pub fn next_order(&self) -> Option<(Address, Order)> {
         self.orders.try_recv().ok()
+    }
+
+    /// Its follower reads some records of each partition.
+    pub fn follow(&self, seam: &Seam<'_>, at_most: u64) {
+        self.follower.step(seam, at_most);
+        let now = self.shared.clock.now();
+        let mut known = self.holds_known.borrow_mut();
+        let standing: Vec<_> = self.holds.all().iter().map(|hold| hold.scope.clone()).collect();
+        known.retain(|scope, _| standing.contains(scope));
+        standing.into_iter().for_each(|scope| _ = known.entry(scope).or_insert(now));
+    }
+
+    /// What an attempt should have waited behind, as far as the process knew when it claimed.
+    pub fn behind(&self, order: &Order) -> Option<String> {
+        let (subscription, at) = (&order.attempt.subscription, claimed_at(order));
+        if subscription.paused {
+            return Some("pause".to_owned());
+        }
+        let destination = destination_key().id(&subscription.sink).to_string();
+        let hold = self.holds.of(&subscription.tenant, &destination, subscription.id)?;
+        let known = self.holds_known.borrow().get(&hold.scope).copied();
+        known.is_some_and(|since| since < at).then(|| format!("hold of {}", hold.scope))
+    }
+
+    /// By how much its clock is ahead, milliseconds.
+    pub fn ahead_ms(&self, seam: &Seam<'_>) -> i64 {
+        self.shared.clock.now().0 - seam.clock.now_ms()
     }
 
     /// Where a read of a partition's pull subscriptions goes, if its task runs here.
@@ -146,6 +179,26 @@ struct Maker<'m, 'a> {
     eye: Arc<Eye>,
 }
 
+/// The table as delivery is told it: as it is, or as a defect has it.
+struct Told {
+    table: Arc<Table>,
+    /// One that says that it has read everything.
+    lying: Option<Arc<Table>>,
+    /// One whose records are read otherwise.
+    twisted: Option<Twisted>,
+}
+
+impl Told {
+    fn new(defect: Option<Defect>, real: &Arc<Table>, other: &dyn Fn() -> Arc<Table>) -> Self {
+        let lying = (defect == Some(Defect::EndedUnread)).then(other);
+        let twists = [Defect::StrictForgotten, Defect::PauseDrops];
+        let twist = defect.filter(|defect| twists.contains(defect));
+        let twisted = twist.map(|defect| Twisted { table: other(), defect });
+        let table = twisted.as_ref().map(|twisted| &twisted.table).or(lying.as_ref());
+        Self { table: Arc::clone(table.unwrap_or(real)), lying, twisted }
+    }
+}
+
 /// Starts a process of an instance.
 pub fn start<'a>(
     arenas: &'a Arenas,
@@ -158,23 +211,24 @@ pub fn start<'a>(
     let clock: Arc<dyn Clock> = Arc::new(ProcessClock { base: seam.clock.clone(), ahead_ms });
     let partitions = settings.topics.partitions;
     let table = Arc::new(Table::new(partitions, Arc::clone(&clock)));
-    let lying = seam.has(Defect::EndedUnread).then(|| Table::new(partitions, Arc::clone(&clock)));
-    let lying = lying.map(Arc::new);
-    let told = lying.clone().unwrap_or_else(|| Arc::clone(&table));
+    let Told { table: told, lying, twisted } =
+        Told::new(seam.defect, &table, &|| Arc::new(Table::new(partitions, Arc::clone(&clock))));
     let (owners, salting) = (Arc::new(Owners::default()), Arc::new(Salting::default()));
     let (holds, health) = (Arc::new(Holds::default()), Arc::new(Destinations::default()));
-    let views: Vec<Arc<dyn View>> = vec![
+    let mut views: Vec<Arc<dyn View>> = vec![
         Arc::clone(&table) as _,
         Arc::clone(&owners) as _,
         Arc::clone(&salting) as _,
         Arc::clone(&holds) as _,
         Arc::clone(&health) as _,
     ];
+    views.extend(twisted.map(|twisted| Arc::new(twisted) as Arc<dyn View>));
     let follower = SimFollower::new((&table, &clock), views, &settings.topics, lying);
     let eye = Eye {
         table: Arc::clone(&table),
         partitions: partitions.unsigned_abs(),
         defect: seam.defect,
+        destinations: Arc::clone(&health),
     };
     let topics = Rc::clone(&settings.topic_names);
     let common = Common { seam: Rc::clone(seam), life: Arc::clone(life), owners, topics };
@@ -186,7 +240,7 @@ pub fn start<'a>(
         table,
         told,
         salting,
-        holds,
+        holds: if seam.has(Defect::HoldUnread) { Arc::default() } else { Arc::clone(&holds) },
         destinations: health,
         slots: Slots::new(settings.slots, usize::MAX / 2),
         eye: Arc::new(eye),
@@ -208,6 +262,8 @@ pub fn start<'a>(
         threads,
         slots: maker.slots,
         destinations: RefCell::default(),
+        holds,
+        holds_known: RefCell::default(),
         orders,
         mailbox,
         reads,
@@ -239,6 +295,20 @@ fn shared(
         consumed: Consumed::default(),
         incarnations: AtomicU64::new(0),
     })
+}
+
+/// When an attempt was claimed, by its process's clock: its id says so. It starts later if its
+/// claim has to commit first.
+#[must_use]
+pub fn claimed_at(order: &Order) -> UnixMillis {
+    let ms = order.attempt.delivery_id.as_u128() >> 80;
+    UnixMillis(i64::try_from(ms).unwrap_or(0))
+}
+
+/// What names destinations.
+#[must_use]
+pub fn destination_key() -> DestinationKey {
+    DestinationKey::new([7; 32])
 }
 
 /// Client settings that nobody uses.
@@ -320,8 +390,8 @@ impl<'a> Maker<'_, 'a> {
             retry_schedule: self.settings.schedule.clone(),
             gates: GateSettings {
                 breaker: Shape::breaker(),
-                throttle_ms_max: 5_000,
-                key: Arc::new(DestinationKey::new([7; 32])),
+                throttle_ms_max: THROTTLE_MS_MAX,
+                key: Arc::new(destination_key()),
                 holds: Arc::clone(&self.holds),
                 destinations: Arc::clone(&self.destinations),
             },

@@ -18,6 +18,8 @@ pub const APPLICATION: &str = "hub";
 pub const PULL_BASE: u64 = 1;
 /// How long entries stay behind their cursor, milliseconds; short, so that runs see them go.
 pub const PULL_READ_MS: u64 = 20_000;
+/// The longest that a 429 closes the way, milliseconds.
+pub const THROTTLE_MS_MAX: u64 = 5_000;
 /// How long unread entries stay, milliseconds.
 pub const PULL_UNREAD_MS: u64 = 6 * 3_600_000;
 
@@ -48,6 +50,10 @@ pub struct Shape {
     pub clocks_ms: i64,
     /// Uncommitted bytes of a store at which it commits.
     pub uncommitted_bytes_max: usize,
+    /// Whether some jobs end the process that attempts them.
+    pub deadly: bool,
+    /// How often operators hold something, in a million chances.
+    pub holds: u32,
 }
 
 impl Shape {
@@ -76,6 +82,8 @@ impl Shape {
             followers: [1_000_000, 300_000, 100_000][random.index(3)],
             clocks_ms: [0, 0, 2_000][random.index(3)],
             uncommitted_bytes_max: full[random.index(full.len())],
+            deadly: random.below(6) == 0,
+            holds: [0, 0, 300_000][random.index(3)],
         }
     }
 

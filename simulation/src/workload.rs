@@ -1,11 +1,13 @@
 //! What producers and tenants do: facts with duplicates, poison and system events, several tenants
-//! and sources; subscriptions that are made, verified, deleted and made again; tenants that are
-//! salted. What it writes it also notes, with the fate that each record has to have.
+//! and sources; subscriptions that are made, verified, changed, paused, deleted and made again;
+//! tenants that are salted; what operators hold. What it writes it also notes, with the fate that
+//! each record has to have.
 
 use std::collections::BTreeSet;
 
-use streaming_hub_model::change::{Action, Change};
+use streaming_hub_model::change::{Action, By, Change, Setting};
 use streaming_hub_model::event_key::KeyPattern;
+use streaming_hub_model::hold::{Hold, Scope};
 use streaming_hub_model::id::{EventId, SubscriptionId, uuid_v7};
 use streaming_hub_model::routing;
 use streaming_hub_model::subscription::{
@@ -17,7 +19,8 @@ use streaming_hub_topology::salting::SaltRecord;
 use streaming_hub_topology::topics::Topic;
 
 use crate::cluster::log::Data;
-use crate::history::{EventKey, Fact, Fate, History};
+use crate::history::{EventKey, Fact, Fate, History, Wish};
+use crate::process::destination_key;
 use crate::random::Random;
 use crate::seam::Seam;
 
@@ -52,6 +55,7 @@ pub struct Workload {
     produced: Vec<Produced>,
     subscriptions: Vec<(String, SubscriptionId)>,
     salted: BTreeSet<String>,
+    held: Vec<Scope>,
     /// How many duplicates there are, in a million facts.
     duplicates: u32,
 }
@@ -82,6 +86,7 @@ impl Workload {
             produced: Vec::new(),
             subscriptions: Vec::new(),
             salted: BTreeSet::new(),
+            held: Vec::new(),
             duplicates: size.duplicates,
         }
     }
@@ -177,7 +182,8 @@ impl Workload {
         let now = seam.clock.now_ms();
         let known = random.pick(&self.subscriptions).cloned();
         let few = self.subscriptions.len() < 2 * self.tenants.len();
-        let (tenant, id, action) = match (random.below(10), known) {
+        let (tenant, id, action) = match (random.below(14), known) {
+            (10..=13, Some((tenant, id))) => (tenant, id, patch(settings(&mut random))),
             (0..=3, Some((tenant, id))) => {
                 let failure = (random.below(8) == 0).then(|| "no answer".to_owned());
                 let sink_generation = if random.below(12) == 0 { 7 } else { 1 };
@@ -197,30 +203,87 @@ impl Workload {
             }
             _ => return None,
         };
+        self.wish((&tenant, id, action), seam, (&mut random, history))
+    }
+
+    fn wish(
+        &self,
+        (tenant, id, action): (&str, SubscriptionId, Action),
+        seam: &Seam<'_>,
+        (random, history): (&mut Random, &mut History),
+    ) -> Option<String> {
         let said = format!("{action:?}");
         let change = Change {
-            id: uuid_v7(now, random.ten()),
+            id: uuid_v7(seam.clock.now_ms(), random.ten()),
             reply_to: "nobody".to_owned(),
-            tenant: TenantId::parse(&tenant).ok()?,
+            tenant: TenantId::parse(tenant).ok()?,
             subscription: id,
             action,
         };
         let value = serde_json::to_vec(&change).ok()?;
-        let partition = routing::partition_for_tenant(&tenant, self.partitions);
+        let partition = routing::partition_for_tenant(tenant, self.partitions);
         let topic = Topic::SubscriptionChanges.name(&self.application);
         let data = Data::copy(Some(tenant.as_bytes()), &[], Some(&value));
-        seam.cluster.borrow_mut().produce(&topic, partition, data)?;
-        history.changes.push((partition, change));
+        let offset = seam.cluster.borrow_mut().produce(&topic, partition, data)?;
+        history.changes.push(Wish { place: (partition, offset), change });
         let verb = said.split_whitespace().next().unwrap_or_default();
         Some(format!("{verb} {id} of {tenant}"))
+    }
+
+    /// An operator holds something, or lifts a hold; answers what.
+    pub fn hold(&mut self, seam: &Seam<'_>) -> Option<String> {
+        let mut random = seam.random.borrow_mut();
+        if random.below(3) > 0
+            && let Some(scope) = random.pick(&self.held).cloned()
+        {
+            self.held.retain(|held| *held != scope);
+            self.record_hold(&scope, None, seam)?;
+            return Some(format!("the hold of {scope} is lifted"));
+        }
+        let (tenant, subscription) = random.pick(&self.subscriptions).cloned()?;
+        let scope = match random.below(4) {
+            0 => Scope::Everything,
+            1 => Scope::Tenant { tenant: TenantId::parse(&tenant).ok()? },
+            2 => {
+                let sink = webhook(random.below(self.destinations));
+                Scope::Destination { destination: destination_key().id(&sink).to_string() }
+            }
+            _ => Scope::Subscription { subscription },
+        };
+        let since = UnixMillis(seam.clock.now_ms());
+        let hold = Hold { scope: scope.clone(), reason: None, since, by: "operator".to_owned() };
+        self.held.push(scope.clone());
+        self.record_hold(&scope, Some(&hold), seam)?;
+        Some(format!("{scope} is held"))
+    }
+
+    fn record_hold(&self, scope: &Scope, hold: Option<&Hold>, seam: &Seam<'_>) -> Option<i64> {
+        let value = hold.and_then(|hold| serde_json::to_vec(hold).ok());
+        let data = Data::copy(Some(scope.key().as_bytes()), &[], value.as_deref());
+        seam.cluster.borrow_mut().produce(&Topic::Holds.name(&self.application), 0, data)
+    }
+
+    /// Lifts every hold and every pause: what waits behind them is to come to its end.
+    pub fn let_go(&mut self, seam: &Seam<'_>, history: &mut History) {
+        for scope in std::mem::take(&mut self.held) {
+            self.record_hold(&scope, None, seam);
+        }
+        let mut random = seam.random.borrow_mut();
+        for (tenant, id) in &self.subscriptions {
+            let action = patch(vec![Setting::Paused(false)]);
+            self.wish((tenant, *id, action), seam, (&mut random, history));
+        }
     }
 
     fn subscription(&self, random: &mut Random, tenant: &str, id: SubscriptionId) -> Subscription {
         let pattern = PATTERNS[random.index(PATTERNS.len())];
         let schedule = [None, None, Some("[0]"), Some("[200,1000]"), Some("\"bad\"")];
         let schedule = schedule[random.index(schedule.len())];
-        let url = format!("https://d{}.example/", random.below(self.destinations));
-        let webhook = SinkConfig::Webhook(WebhookConfig { url, secrets: Vec::new() });
+        let webhook = webhook(random.below(self.destinations));
+        let (ordering, in_flight) = match random.below(4) {
+            0 => (Ordering::Strict, 1),
+            _ => (Ordering::Arrival, 1 + u16::try_from(random.below(3)).unwrap_or(0)),
+        };
         let (sink, verification_state) = match is_pull(id) {
             true => (SinkConfig::Pull, VerificationState::Active),
             false => (webhook, VerificationState::Pending),
@@ -242,8 +305,8 @@ impl Workload {
             retry_schedule: schedule.and_then(|text| serde_json::from_str(text).ok()),
             disabled_reason: None,
             paused: false,
-            ordering: Ordering::default(),
-            max_in_flight: 1 + u16::try_from(random.below(3)).unwrap_or(0),
+            ordering,
+            max_in_flight: in_flight,
             created_at: UnixMillis(0),
             updated_at: UnixMillis(0),
             version: 0,
@@ -269,6 +332,27 @@ impl Workload {
 /// Whether a subscription is one of the pull kind, which stays so if it is made again.
 fn is_pull(id: SubscriptionId) -> bool {
     id.as_bytes().last().is_some_and(|last| last % 3 == 0)
+}
+
+fn webhook(number: u64) -> SinkConfig {
+    let url = format!("https://d{number}.example/");
+    SinkConfig::Webhook(WebhookConfig { url, secrets: Vec::new() })
+}
+
+fn patch(set: Vec<Setting>) -> Action {
+    Action::Patch { expected: None, by: By::Tenant, set }
+}
+
+/// What a tenant sets anew.
+fn settings(random: &mut Random) -> Vec<Setting> {
+    match random.below(10) {
+        0..=2 => vec![Setting::Paused(true)],
+        3..=5 => vec![Setting::Paused(false)],
+        6 => vec![Setting::Ordering(Ordering::Strict), Setting::MaxInFlight(1)],
+        7 => vec![Setting::Ordering(Ordering::Arrival), Setting::MaxInFlight(2)],
+        8 => vec![Setting::Enabled(false)],
+        _ => vec![Setting::Enabled(true)],
+    }
 }
 
 fn topic_of(source: &str) -> String {

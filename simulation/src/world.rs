@@ -5,15 +5,18 @@ mod settle;
 mod steps;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use streaming_hub_model::follow::FollowSet;
+use streaming_hub_model::id::JobId;
+use streaming_hub_model::subscription::Ordering;
 use streaming_hub_state::family::dedup;
 use streaming_hub_topology::runtime::spec::SubTopology;
 use streaming_hub_topology::topics::Topic;
 use streaming_hub_topology::topology;
+use uuid::Uuid;
 
 use crate::check::ledger::{Ledger, Rules};
 use crate::check::pull::PullLogs;
@@ -22,9 +25,10 @@ use crate::cluster::internal_topics;
 use crate::cluster::transactions::Committed;
 use crate::consumers::Consumers;
 use crate::defect::Defect;
+use crate::destinations::is_deadly;
 use crate::disks::{DiskFaults, Disks};
 use crate::history::{self, At, Call, History, Parts, Place};
-use crate::process::{Arenas, Process, Settings};
+use crate::process::{Arenas, Process, Settings, claimed_at};
 use crate::run::Amount;
 use crate::seam::{Life, Others, Seam};
 use crate::shape::{PULL_BASE, Shape};
@@ -60,6 +64,8 @@ pub struct World<'a> {
     topics: BTreeMap<Arc<str>, Topic>,
     /// Dedup entries in the committed changelog, by partition.
     remembered: RefCell<HashSet<(i32, Vec<u8>)>>,
+    /// The first delivery id of each job (for a defect).
+    delivery_ids: RefCell<HashMap<JobId, Uuid>>,
     violation: RefCell<Option<Violation>>,
     steps: Cell<u64>,
     /// No step is taken beyond so many.
@@ -112,6 +118,7 @@ impl<'a> World<'a> {
             consumers: RefCell::default(),
             topics: internal_topics(&application),
             remembered: RefCell::default(),
+            delivery_ids: RefCell::default(),
             violation: RefCell::default(),
             steps: Cell::new(0),
             steps_max,
@@ -262,6 +269,7 @@ impl<'a> World<'a> {
     }
 
     fn note_calls(&self, process: &Process<'_>) {
+        let mut deadly = None;
         while let Some((address, order)) = process.next_order() {
             let (subscription, event) = (&order.attempt.subscription, &order.attempt.event);
             let call = Call {
@@ -272,14 +280,38 @@ impl<'a> World<'a> {
                 tenant: event.tenant.as_str().to_owned(),
                 caller: (process.life.number, address.incarnation),
                 in_lane: order.slot.is_in_lane(),
-                at_most: usize::from(subscription.max_in_flight),
+                at_most: match subscription.ordering {
+                    Ordering::Arrival => usize::from(subscription.max_in_flight),
+                    Ordering::Strict => 1,
+                },
+                target: subscription.sink.target(),
+                at_ms: claimed_at(&order).0 - process.ahead_ms(&self.seam),
+                behind: process.behind(&order),
             };
+            let call = self.as_received(call);
+            if self.shape.deadly && is_deadly(call.job) && !process.life.is_dead() {
+                deadly = Some(call.job);
+            }
             self.seam.trace.say(|| format!("  {} attempts {}", process.life.instance, call.job));
             self.judge(self.ledger.borrow_mut().call(&call));
             let mut random = self.seam.random.borrow_mut();
             let now_ms = self.seam.clock.now_ms();
             process.destinations.borrow_mut().call(address, order, &mut random, now_ms);
         }
+        if let Some(job) = deadly {
+            self.judge(self.ledger.borrow_mut().killed(job));
+            self.seam.kill(&process.life, "an attempt");
+        }
+    }
+
+    /// A call as the destination sees it.
+    fn as_received(&self, call: Call) -> Call {
+        if !self.seam.has(Defect::DeliveryIdKept) {
+            return call;
+        }
+        let mut first = self.delivery_ids.borrow_mut();
+        let delivery_id = *first.entry(call.job).or_insert(call.delivery_id);
+        Call { delivery_id, ..call }
     }
 
     /// Takes away what a process leaves: nothing of it runs any more.
@@ -366,6 +398,7 @@ fn told(line: &history::Line) -> String {
             format!("cursor of {} at {:?}", cursor.subscription, cursor.cursor)
         }
         history::Line::Claimed(job, claim) => format!("claim of {job}: {claim:?}"),
+        history::Line::Wished(wish) => format!("wish about {}", wish.change.subscription),
         history::Line::Reply(reply) => format!("reply {:?}", reply.verdict),
     }
 }

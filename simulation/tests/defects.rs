@@ -11,38 +11,44 @@ use streaming_hub_simulation::faults::Fault;
 use streaming_hub_simulation::run::Run;
 
 /// How many seeds a defect may take to be noticed.
-const SEEDS_MAX: u64 = 6_000;
+const SEEDS_MAX: u64 = 20_000;
 const STEPS: u64 = 1_500;
 const THREADS: usize = 2;
 
 /// Defect, the kind of fault that shows it best, and the seed that notices it, tried first.
-const KNOWN: [(Defect, &[Fault], u64); 26] = [
+const KNOWN: [(Defect, &[Fault], u64); 32] = [
     (Defect::ApplyBeforeCommit, &[Fault::CommitFails], 6),
-    (Defect::CommitAssumed, &[Fault::CommitFails], 5),
-    (Defect::UnknownTakenForAborted, &[Fault::UnknownCommitted], 1),
+    (Defect::CommitAssumed, &[Fault::CommitFails], 1),
+    (Defect::UnknownTakenForAborted, &[Fault::UnknownCommitted], 3),
     (Defect::NoPositions, &[Fault::Kill], 1),
-    (Defect::StaleGroupMetadata, &[Fault::PutOut], 417),
-    (Defect::NoEpochs, &[Fault::Stall], 177),
-    (Defect::UnstablePositions, &[Fault::Stall], 199),
-    (Defect::RestoreToLso, &[Fault::UnknownCommitted], 52),
-    (Defect::ReadUncommitted, &[Fault::CommitFails], 5),
-    (Defect::NoRewind, &[Fault::CommitFails], 5),
-    (Defect::OldOutcome, &[Fault::UnknownAborted], 203),
-    (Defect::SwallowedOutcome, &[Fault::CommitFails], 28),
+    (Defect::StaleGroupMetadata, &[Fault::PutOut], 705),
+    (Defect::NoEpochs, &[Fault::Stall], 71),
+    (Defect::UnstablePositions, &[Fault::Stall], 5),
+    (Defect::RestoreToLso, &[Fault::UnknownCommitted], 39),
+    (Defect::ReadUncommitted, &[Fault::CommitFails], 2),
+    (Defect::NoRewind, &[Fault::CommitFails], 1),
+    (Defect::OldOutcome, &[Fault::UnknownAborted], 5230),
+    (Defect::SwallowedOutcome, &[Fault::CommitFails], 118),
     (Defect::ExpiryByIdTime, &[], 1),
-    (Defect::StaleTable, &[Fault::Kill], 100),
-    (Defect::EndedUnread, &[], 178),
-    (Defect::SplitMove, &[], 2),
-    (Defect::ForgottenAttempt, &[], 2),
-    (Defect::ScrambledOrder, &[Fault::Kill], 1),
-    (Defect::TornStore, &[Fault::Kill], 26),
-    (Defect::AgelessCheckpoint, &[Fault::Leap], 279),
+    (Defect::StaleTable, &[Fault::Kill], 21),
+    (Defect::EndedUnread, &[], 554),
+    (Defect::SplitMove, &[], 3),
+    (Defect::ForgottenAttempt, &[], 3),
+    (Defect::ScrambledOrder, &[Fault::Kill], 2),
+    (Defect::TornStore, &[Fault::Kill], 50),
+    (Defect::AgelessCheckpoint, &[Fault::Leap], 110),
     (Defect::SaltedAtOnce, &[], 1),
     (Defect::WrongTenant, &[], 1),
     (Defect::CursorUnfenced, &[Fault::PutOut, Fault::Stall], 2),
-    (Defect::AnsweredEarly, &[Fault::CommitFails], 8),
-    (Defect::ReclaimNotCounted, &[Fault::Kill], 1),
-    (Defect::ClaimUnwritten, &[Fault::Kill], 1),
+    (Defect::AnsweredEarly, &[Fault::CommitFails], 2),
+    (Defect::ReclaimNotCounted, &[Fault::Kill], 5),
+    (Defect::ClaimUnwritten, &[Fault::Kill], 5),
+    (Defect::ShedTakesStep, &[], 8),
+    (Defect::StrictForgotten, &[], 3),
+    (Defect::PauseDrops, &[], 16),
+    (Defect::HoldUnread, &[], 11),
+    (Defect::RetryAfterUnheard, &[], 3),
+    (Defect::DeliveryIdKept, &[], 1),
 ];
 
 fn run(seed: u64, faults: &[Fault]) -> Run {

@@ -2,7 +2,7 @@
 //! its own: rates ([`rates`]), one tenant's destinations that hang beside another tenant
 //! ([`hanging`]), a backlog behind an open breaker ([`breaker`]), a restart over many scheduled
 //! jobs ([`scheduled`]). Each tenant's destination is a host of its own, a loopback address: one
-//! host's connections are limited.
+//! host's connections are limited. A phase that fails keeps no other from running.
 
 mod breaker;
 mod hanging;
@@ -12,10 +12,10 @@ mod scheduled;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::hook::{Hook, TOLD};
-use super::options::Options;
+use super::options::{Options, PHASES};
 use super::report::Report;
 use super::stage::{self, READY, Stage};
 use crate::api::Wanted;
@@ -31,15 +31,32 @@ const ALL_ROLES: [&str; 5] = ["ingest", "match", "delivery", "registry", "api"];
 /// How long making or ending all jobs of a phase may take.
 const LONG: Duration = Duration::from_secs(1_800);
 
-/// Runs all phases.
+/// A phase's name, and what runs it.
+type Phase = (&'static str, fn(&Options, &mut Report) -> Result<()>);
+
+const RUN: [Phase; PHASES.len()] = [
+    (PHASES[0], rates::at_once),
+    (PHASES[1], rates::slow),
+    (PHASES[2], rates::more_slots),
+    (PHASES[3], hanging::run),
+    (PHASES[4], breaker::run),
+    (PHASES[5], scheduled::run),
+];
+
+/// Runs the wanted phases, each whatever became of the others.
 ///
 /// # Errors
 /// When one of them does not get where it should.
 pub fn run(options: &Options, report: &mut Report) -> Result<()> {
-    rates::run(options, report).context("rates")?;
-    hanging::run(options, report).context("hanging destinations")?;
-    breaker::run(options, report).context("an open breaker")?;
-    scheduled::run(options, report).context("scheduled jobs")
+    let mut failed = Vec::new();
+    for (name, phase) in RUN.iter().filter(|(name, _)| options.phases.contains(*name)) {
+        if let Err(error) = phase(options, report) {
+            say!("phase {name} failed: {error:?}");
+            failed.push(*name);
+        }
+    }
+    ensure!(failed.is_empty(), "phases failed: {}", failed.join(", "));
+    Ok(())
 }
 
 /// A broker, and a receiver with many hosts.

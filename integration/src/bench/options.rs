@@ -27,6 +27,8 @@ usage: bench [--NAME VALUE]...     or the environment variable of the same name 
   partitions  partitions of the source topic and of the internal topics         (4)
   duplicates  duplicates in a hundred facts                                     (2)
   deliveries  deliveries of the deliveries part                                 (20000)
+  phases      which of the delivery part: at_once,slow,more_slots,hanging,breaker,scheduled
+  breaker_s   how long its backlog lies behind an open breaker, seconds         (600)
   jobs        jobs of the delivery part's backlogs                              (200000)
   keys        dedup keys of the store part                                      (10000000)
   entries     entries of the pull part's subscriptions                          (200000)
@@ -39,6 +41,9 @@ usage: bench [--NAME VALUE]...     or the environment variable of the same name 
 pub const ALONE: [&str; 4] = ["delivery", "api", "pull", "store"];
 /// The other parts, in the order in which they run.
 pub const PARTS: [&str; 5] = ["floor", "latency", "deliveries", "restart", "throughput"];
+
+/// The phases of the delivery part, in the order in which they run.
+pub const PHASES: [&str; 6] = ["at_once", "slow", "more_slots", "hanging", "breaker", "scheduled"];
 
 /// What to measure with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +66,10 @@ pub struct Options {
     pub duplicates_percent: u64,
     /// Deliveries of the deliveries part.
     pub deliveries: usize,
+    /// Names out of [`PHASES`].
+    pub phases: BTreeSet<String>,
+    /// How long the delivery part's backlog lies behind an open breaker, seconds.
+    pub breaker_s: u64,
     /// Jobs of the delivery part's backlogs.
     pub jobs: usize,
     /// Dedup keys of the store part.
@@ -87,6 +96,8 @@ impl Default for Options {
             partitions: 4,
             duplicates_percent: 2,
             deliveries: 20_000,
+            phases: PHASES.map(str::to_owned).into(),
+            breaker_s: 600,
             jobs: 200_000,
             keys: 10_000_000,
             entries: 200_000,
@@ -106,7 +117,7 @@ impl Options {
         environment: impl Fn(&str) -> Option<String>,
         flags: impl IntoIterator<Item = String>,
     ) -> Result<Self> {
-        const NAMES: [&str; 19] = [
+        const NAMES: [&str; 21] = [
             "parts",
             "delivery",
             "api",
@@ -114,6 +125,8 @@ impl Options {
             "store",
             "entries",
             "keys",
+            "phases",
+            "breaker_s",
             "jobs",
             "facts",
             "payload",
@@ -135,7 +148,8 @@ impl Options {
     fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let failed = || format!("{name}: {value:?} is not understood");
         match name {
-            "parts" => self.parts = parts(value)?,
+            "parts" => self.parts = names("part", &[&ALONE[..], &PARTS].concat(), value)?,
+            "phases" => self.phases = names("phase", &PHASES, value)?,
             alone if ALONE.contains(&alone) => {
                 if !matches!(value, "" | "0") {
                     self.parts = [alone.to_owned()].into();
@@ -143,6 +157,7 @@ impl Options {
             }
             "keys" => self.keys = value.parse().with_context(failed)?,
             "entries" => self.entries = value.parse().with_context(failed)?,
+            "breaker_s" => self.breaker_s = value.parse().with_context(failed)?,
             "jobs" => self.jobs = value.parse().with_context(failed)?,
             "bench_json" => self.json = Some(value).filter(|v| !v.is_empty()).map(PathBuf::from),
             "seed" => self.seed = value.parse().with_context(failed)?,
@@ -177,6 +192,7 @@ impl Options {
             "partitions": self.partitions,
             "duplicates_percent": self.duplicates_percent,
             "deliveries": self.deliveries,
+            "breaker_s": self.breaker_s,
             "jobs": self.jobs,
             "keys": self.keys,
             "entries": self.entries,
@@ -186,14 +202,15 @@ impl Options {
     }
 }
 
-fn parts(value: &str) -> Result<BTreeSet<String>> {
-    let parts = value.split(',').map(str::trim).map(|part| {
-        if !ALONE.contains(&part) && !PARTS.contains(&part) {
-            bail!("there is no part {part:?}\n\n{USAGE}");
+/// Names of this kind, out of those that there are.
+fn names(kind: &str, known: &[&str], value: &str) -> Result<BTreeSet<String>> {
+    let names = value.split(',').map(str::trim).map(|name| {
+        if !known.contains(&name) {
+            bail!("there is no {kind} {name:?}\n\n{USAGE}");
         }
-        Ok(part.to_owned())
+        Ok(name.to_owned())
     });
-    parts.collect()
+    names.collect()
 }
 
 #[cfg(test)]
@@ -229,7 +246,13 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_an_error() {
-        for flags in [&["--fact", "1"][..], &["--facts"], &["--facts", "x"], &["--parts", "all"]] {
+        for flags in [
+            &["--fact", "1"][..],
+            &["--facts"],
+            &["--facts", "x"],
+            &["--parts", "all"],
+            &["--phases", "x"],
+        ] {
             assert!(read(&[], flags).is_err(), "{flags:?}");
         }
     }

@@ -12,7 +12,7 @@ use streaming_hub_model::subscription::{Subscription, Wanted};
 use streaming_hub_model::time::UnixMillis;
 
 use super::{Invariant, Violation, broken};
-use crate::history::{EventKey, Fate, History, Marked, Place, Row, Taken};
+use crate::history::{EventKey, Fate, History, Marked, Place, Row, Taken, Wish};
 
 /// Judges all of it.
 ///
@@ -151,7 +151,9 @@ fn rows_at(rows: &[Row], home: i32, table: i64) -> BTreeMap<SubscriptionId, &Sub
 /// The first violation.
 pub fn registry(history: &History, limits: Limits) -> Result<(), Violation> {
     let mut rows: BTreeMap<SubscriptionId, Subscription> = BTreeMap::new();
-    for (_, change) in &history.changes {
+    let mut changes: Vec<_> = history.changes.iter().collect();
+    changes.sort_by_key(|wish| wish.place);
+    for Wish { change, .. } in changes {
         let decision = decide_next(&mut rows, change, limits);
         let replies: Vec<_> =
             history.replies.iter().filter(|r| r.change == change.id).map(|r| &r.verdict).collect();

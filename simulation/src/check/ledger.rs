@@ -10,6 +10,7 @@ use streaming_hub_model::routing;
 use uuid::Uuid;
 
 use super::claims::Claims;
+use super::gates::{Gates, Request};
 use super::{Invariant, Violation, broken};
 use crate::history::{Attempted, Call, EventKey, JobRecord, Line, Place, Put, Row, Taken};
 
@@ -55,6 +56,7 @@ pub struct Ledger {
     rules: Rules,
     jobs: HashMap<JobId, Job>,
     claims: Claims,
+    gates: Gates,
     /// Arrival and match of each event, Unix milliseconds.
     arrivals: HashMap<EventKey, (i64, i64)>,
     /// Of each subscription, the order of its last first attempt.
@@ -80,6 +82,7 @@ impl Ledger {
             rules,
             jobs: HashMap::new(),
             claims: Claims::default(),
+            gates: Gates::default(),
             arrivals: HashMap::new(),
             called: HashMap::new(),
             under_way: HashMap::new(),
@@ -97,6 +100,29 @@ impl Ledger {
     /// Tells the ledger that a tenant is salted from now on.
     pub fn salt(&mut self, tenant: &str) {
         self.rules.salted.insert(tenant.to_owned());
+    }
+
+    /// A process starts.
+    pub fn born(&mut self, process: u64) {
+        self.gates.born(process);
+    }
+
+    /// A destination answers an attempt with a wish; nobody heard it yet.
+    pub fn asked(&mut self, delivery_id: Uuid, request: Request) {
+        self.gates.asked(delivery_id, request);
+    }
+
+    /// A job's attempt succeeds, and whoever made it hears of it.
+    pub fn succeeded(&mut self, job: JobId, caller: (u64, u64)) {
+        self.gates.succeeded(job, caller);
+    }
+
+    /// A job's attempt ends its process.
+    ///
+    /// # Errors
+    /// When it did so too often.
+    pub fn killed(&mut self, job: JobId) -> Result<(), Violation> {
+        self.claims.killed(job)
     }
 
     /// Takes the lines of one committed transaction.
@@ -125,9 +151,18 @@ impl Ledger {
                     }
                 }
                 Line::Verdict(_) | Line::Reply(_) | Line::Entry(_) | Line::Cursor(_) => {}
+                Line::Wished(_) => {}
             }
         }
-        touched.into_iter().try_for_each(|job| self.check_places(job))
+        touched.into_iter().try_for_each(|job| {
+            if let Some(known) = self.jobs.get(&job) {
+                let waits = |place: &Place| matches!(place, Place::Tier(_));
+                let is_repeated = self.repeated.contains(&known.event);
+                let in_tier = known.places.iter().any(waits) && !is_repeated;
+                self.gates.stands(job, known.subscription, in_tier);
+            }
+            self.check_places(job)
+        })
     }
 
     /// Takes a committed position.
@@ -207,6 +242,7 @@ impl Ledger {
             let longest = self.schedules.entry(row.id).or_default();
             *longest = steps.max(*longest);
         }
+        self.gates.row(row);
         self.rows.push(row.clone());
     }
 
@@ -215,6 +251,7 @@ impl Ledger {
         let Some(job) = self.jobs.get_mut(id) else {
             return broken(Invariant::I4, format!("an attempt of job {id}, which does not exist"));
         };
+        self.gates.attempted(attempted);
         if self.repeated.contains(&job.event) {
             job.delivered |= *delivered;
             return Ok(());
@@ -246,6 +283,11 @@ impl Ledger {
             return Ok(());
         };
         self.check_put(*id, put)?;
+        match place {
+            Place::Ready => {}
+            Place::Tier(_) => self.gates.put(*id, put.facts.due)?,
+            Place::DeadLetter => self.claims.dead(*id, put.reason.as_deref())?,
+        }
         let is_new = !self.jobs.contains_key(id);
         if is_new && *place != Place::Ready {
             return broken(Invariant::I3, format!("job {id} begins its life in {place:?}"));
@@ -284,9 +326,17 @@ impl Ledger {
             let what = format!("job {id}: event of {}, another's subscription", put.event.0);
             return broken(Invariant::I8, what);
         }
-        let mut ends = rows.filter(|row| row.row.is_none() && row.offset >= put.facts.table);
-        if put.reason.as_deref() == Some("subscription_deleted") && ends.next().is_none() {
-            let what = format!("job {id} ended with {subscription}, which was never deleted");
+        let mut later = rows.filter(|row| row.offset >= put.facts.table);
+        let holds = match put.reason.as_deref() {
+            Some("subscription_deleted") => later.any(|row| row.row.is_none()),
+            Some("subscription_disabled") => {
+                later.any(|row| row.row.as_ref().is_some_and(|own| !own.enabled))
+            }
+            _ => true,
+        };
+        if !holds {
+            let reason = put.reason.as_deref().unwrap_or_default();
+            let what = format!("job {id} of {subscription} ended as {reason}, which never was");
             return broken(Invariant::I3, what);
         }
         Ok(())
@@ -359,6 +409,13 @@ impl Ledger {
             let what = format!("job {id}: event of {} to {}'s", call.tenant, call.owner);
             return broken(Invariant::I8, what);
         }
+        let is_first = |job: &Job| {
+            job.attempts == 0
+                && job.places.contains(&Place::Ready)
+                && !self.repeated.contains(&job.event)
+        };
+        let is_first = self.jobs.get(id).is_some_and(is_first);
+        self.gates.call(call, is_first)?;
         self.first_called(*id)?;
         if call.in_lane {
             self.claims.in_lane(*id)?;

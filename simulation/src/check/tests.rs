@@ -8,10 +8,11 @@ use streaming_hub_model::id::{EventId, JobId, SubscriptionId};
 use streaming_hub_model::job::JobFacts;
 use streaming_hub_model::registry::Limits;
 use streaming_hub_model::retry::RetrySchedule;
-use streaming_hub_model::subscription::Subscription;
+use streaming_hub_model::subscription::{Ordering, Subscription};
 use streaming_hub_model::time::UnixMillis;
 use uuid::Uuid;
 
+use super::gates::Request;
 use super::ledger::{Ledger, Rules};
 use super::{Invariant, Violation, ended};
 use crate::history::{
@@ -71,7 +72,8 @@ fn end(n: u8, place: Place) -> JobRecord {
 }
 
 fn attempted(n: u8, number: u32, delivered: bool) -> Attempted {
-    Attempted { job: job_id(n), delivery_id: Uuid::from_u128(u128::from(n)), number, delivered }
+    let delivery_id = Uuid::from_u128(u128::from(n));
+    Attempted { job: job_id(n), delivery_id, number, delivered, at_ms: 7 }
 }
 
 fn call(n: u8) -> Call {
@@ -84,11 +86,18 @@ fn call(n: u8) -> Call {
         caller: (1, 1),
         in_lane: false,
         at_most: 2,
+        target: "https://d/".to_owned(),
+        at_ms: 10,
+        behind: None,
     }
 }
 
 /// A ledger that knows the subscription and the jobs of two events.
 fn ledger() -> Ledger {
+    ledger_with(row("acme"))
+}
+
+fn ledger_with(row: Row) -> Ledger {
     let mut ledger = Ledger::new(Rules {
         horizon_ms: 100_000,
         skew_ms: 0,
@@ -97,7 +106,7 @@ fn ledger() -> Ledger {
         partitions: 1,
         salted: BTreeSet::new(),
     });
-    ledger.take(&[Line::Row(row("acme"))]).unwrap();
+    ledger.take(&[Line::Row(row)]).unwrap();
     for n in [1, 2] {
         let lines = [Line::Taken(taken(n)), Line::Job(put(n, Place::Ready, 0))];
         ledger.take(&lines).unwrap();
@@ -192,6 +201,65 @@ fn a_forged_call_is_noticed() {
     let narrow = |n| Call { at_most: 1, ..call(n) };
     crowded.call(&narrow(1)).unwrap();
     assert_eq!(noticed(crowded.call(&narrow(2))), Invariant::Limit);
+}
+
+#[test]
+fn in_strict_order_nothing_is_begun_before_a_failed_job_is_over() {
+    let mut strict = row("acme");
+    strict.row.as_mut().unwrap().ordering = Ordering::Strict;
+    let mut ledger = ledger_with(strict);
+    ledger.born(1);
+    ledger.call(&call(1)).unwrap();
+    ledger.returned(call(1).delivery_id);
+    let failed = [
+        Line::Attempted(attempted(1, 1, false)),
+        Line::Job(end(1, Place::Ready)),
+        Line::Job(put(1, Place::Tier(1), 1)),
+    ];
+    ledger.take(&failed).unwrap();
+    let stale = Call { caller: (0, 1), ..call(2) };
+    assert!(ledger.call(&stale).is_ok(), "who has lost the task may not know");
+    let next = Call { delivery_id: Uuid::from_u128(70), ..call(2) };
+    assert_eq!(noticed(ledger.call(&next)), Invariant::Gate);
+    let restarted = Call { delivery_id: Uuid::from_u128(71), caller: (2, 1), ..call(2) };
+    assert_eq!(noticed(ledger.call(&restarted)), Invariant::Gate);
+}
+
+#[test]
+fn a_call_behind_what_its_caller_knows_is_noticed() {
+    let held = Call { behind: Some("hold of everything".to_owned()), ..call(1) };
+    assert_eq!(noticed(ledger().call(&held)), Invariant::Gate);
+    let mut again = ledger();
+    again.call(&call(1)).unwrap();
+    again.returned(call(1).delivery_id);
+    assert_eq!(noticed(again.call(&call(1))), Invariant::I4, "the same delivery id");
+}
+
+#[test]
+fn a_destination_that_asks_for_time_has_it() {
+    let asked = || {
+        let mut ledger = ledger();
+        ledger.call(&call(1)).unwrap();
+        let of = ("acme".to_owned(), "https://d/".to_owned());
+        let (caller, closed_until_ms, due) = ((1, 1), Some(20), UnixMillis(30));
+        let request = Request { caller, of, closed_until_ms, due };
+        ledger.asked(call(1).delivery_id, request);
+        ledger
+    };
+    let retried = |due| {
+        let mut moved = put(1, Place::Tier(1), 1);
+        moved.put.as_mut().unwrap().facts.due = UnixMillis(due);
+        let failed = Line::Attempted(attempted(1, 1, false));
+        [failed, Line::Job(end(1, Place::Ready)), Line::Job(moved)]
+    };
+    assert_eq!(noticed(asked().take(&retried(29))), Invariant::Gate);
+    let mut known = asked();
+    known.take(&retried(30)).unwrap();
+    known.call(&Call { caller: (2, 1), ..call(2) }).unwrap();
+    let early = Call { delivery_id: Uuid::from_u128(70), ..call(2) };
+    assert_eq!(noticed(known.call(&early)), Invariant::Gate);
+    let late = Call { delivery_id: Uuid::from_u128(71), at_ms: 20, ..call(2) };
+    known.call(&late).unwrap();
 }
 
 #[test]

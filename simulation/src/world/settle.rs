@@ -47,6 +47,7 @@ impl<'a> World<'a> {
             process.life.sleep_until(0);
         }
         self.wake_sleepers();
+        self.workload.borrow_mut().let_go(&self.seam, &mut self.history.borrow_mut());
         if !self.come_to_an_end() || self.is_over() {
             return;
         }
@@ -94,9 +95,12 @@ impl<'a> World<'a> {
 
     /// Everyone's turn; answers whether anybody did anything.
     fn round(&self, process: &Rc<Process<'a>>) -> bool {
-        process.follower.step(&self.seam, u64::MAX);
+        process.follow(&self.seam, u64::MAX);
         let mut worked = false;
         for index in 0..process.threads.len() {
+            if process.life.is_dead() {
+                return true;
+            }
             while process.threads[index].wants_restore() {
                 process.threads[index].restore();
                 worked = true;

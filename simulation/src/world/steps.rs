@@ -3,10 +3,12 @@
 
 use std::rc::Rc;
 
+use streaming_hub_model::attempt::AttemptResult;
 use streaming_hub_model::routing;
 use streaming_hub_topology::topics::Topic;
 
 use super::{Instance, World};
+use crate::check::gates::Request;
 use crate::check::{Invariant, Violation};
 use crate::clients::add_one;
 use crate::defect::Defect;
@@ -14,6 +16,7 @@ use crate::destinations::Answer;
 use crate::faults::Fault;
 use crate::process::{self, Process};
 use crate::seam::Life;
+use crate::shape::THROTTLE_MS_MAX;
 use crate::threads::Turned;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -37,8 +40,9 @@ impl<'a> World<'a> {
             590..690 => self.some_answer(),
             690..790 => self.background(),
             790..880 => self.clock(),
-            880..900 => self.change(),
-            900..930 => self.start_one(),
+            880..906 => self.change(),
+            906..909 => self.hold(),
+            909..930 => self.start_one(),
             930..940 => self.trim(),
             940..942 => self.salt(),
             942..960 => self.misfortune(),
@@ -97,7 +101,7 @@ impl<'a> World<'a> {
         let reads = self.seam.random.borrow_mut().chance(self.shape.followers);
         if let Some(process) = self.some_process().filter(|_| reads) {
             let at_most = 1 + self.seam.below(20);
-            process.follower.step(&self.seam, at_most);
+            process.follow(&self.seam, at_most);
         }
     }
 
@@ -140,8 +144,28 @@ impl<'a> World<'a> {
             &mut self.seam.random.borrow_mut(),
             to_newest,
         );
-        let Some(Answer { call, address, returned }) = answered else { return false };
-        self.ledger.borrow_mut().returned(call);
+        let Some(Answer { call, address, of, mut returned }) = answered else { return false };
+        let mut ledger = self.ledger.borrow_mut();
+        ledger.returned(call);
+        let caller = (process.life.number, address.incarnation);
+        if returned.outcome.result == AttemptResult::Delivered {
+            ledger.succeeded(returned.job, caller);
+        }
+        if let Some(asked_ms) = returned.outcome.retry_after_ms {
+            let closes = returned.outcome.status == Some(429);
+            let closed_ms = i64::try_from(asked_ms.min(THROTTLE_MS_MAX)).unwrap_or(0);
+            let request = Request {
+                caller,
+                of,
+                closed_until_ms: closes.then_some(now_ms + closed_ms),
+                due: process.shared.clock.now().plus(asked_ms),
+            };
+            ledger.asked(call, request);
+        }
+        drop(ledger);
+        if self.seam.has(Defect::RetryAfterUnheard) {
+            returned.outcome.retry_after_ms = None;
+        }
         process.answer(address, returned);
         true
     }
@@ -196,7 +220,7 @@ impl<'a> World<'a> {
             let all = self.processes();
             all.iter().filter(stands_still).for_each(|one| self.seam.kill(&one.life, "a leap"));
             (0..LEAP_ROUNDS).for_each(|_| self.background());
-            self.awake().iter().for_each(|one| one.follower.step(&self.seam, u64::MAX));
+            self.awake().iter().for_each(|one| one.follow(&self.seam, u64::MAX));
         }
         self.advance(by_ms);
         if by_ms > HOUR_MS {
@@ -233,6 +257,15 @@ impl<'a> World<'a> {
         let mut workload = self.workload.borrow_mut();
         if let Some(said) = workload.change(&self.seam, &mut self.history.borrow_mut()) {
             self.seam.trace.say(|| format!("{} wish: {said}", self.steps.get()));
+        }
+    }
+
+    fn hold(&self) {
+        if !self.seam.random.borrow_mut().chance(self.shape.holds) {
+            return;
+        }
+        if let Some(said) = self.workload.borrow_mut().hold(&self.seam) {
+            self.seam.trace.say(|| format!("{} {said}", self.steps.get()));
         }
     }
 
@@ -320,6 +353,7 @@ impl<'a> World<'a> {
     /// Starts a process.
     pub(super) fn start(&self, instance: &Instance<'a>) {
         let life = Life::new(add_one(&self.lives), &instance.name);
+        self.ledger.borrow_mut().born(life.number);
         self.seam.trace.say(|| format!("{} {} starts", self.steps.get(), instance.name));
         self.seam.cluster.borrow_mut().set_awake(&instance.name, true);
         let process =

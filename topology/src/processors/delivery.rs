@@ -269,7 +269,7 @@ impl Delivery {
         strict: bool,
         state: &State,
     ) -> Result<Option<StoredJob>, Error> {
-        let unclaimed = |job: &JobId| !self.claimed.contains_key(job) && self.claims.admits(*job);
+        let unclaimed = |job: &JobId| self.is_unclaimed(*job);
         if strict && self.claims.holds_up(id) {
             return Ok(None);
         }
@@ -283,6 +283,11 @@ impl Delivery {
             (Some(fresh), _) => Some(fresh),
             (None, retry) => retry,
         })
+    }
+
+    /// Whether a job can be claimed, or can end.
+    fn is_unclaimed(&self, job: JobId) -> bool {
+        !self.claimed.contains_key(&job) && self.claims.admits(job)
     }
 
     /// Whether a job has left the deliveries, in the open transaction or before, although its

@@ -1,6 +1,7 @@
-//! A tenant with a large backlog for 64 destinations that hang, and what another tenant's new jobs
-//! wait because of it: produce to webhook before and meanwhile. Breakers never open here, which is
-//! the harder case: the hanging tenant uses its full share of slots all the time.
+//! A tenant with a large backlog for 64 destinations that hang, or answer at the last moment, and
+//! what another tenant's new jobs wait because of it: produce to webhook before and meanwhile.
+//! Breakers never open here, which is the harder case: the hanging tenant uses its full share of
+//! slots all the time.
 
 use std::collections::HashMap;
 
@@ -26,6 +27,8 @@ const FIRST: usize = 20;
 const PER_SECOND: u32 = 5;
 /// What a hanging tenant may hold: a quarter of the slots.
 const SHARE: u64 = 64;
+/// Just in time for a sender that waits for 10 s.
+const LATE_MS: u64 = 9_900;
 
 /// Measures the quiet tenant before and beside the other.
 pub(super) fn run(options: &Options, report: &mut Report) -> Result<()> {
@@ -62,6 +65,9 @@ fn measured(
         if count >= SHARE { Ok(()) } else { Err(format!("{count} attempts under way")) }
     })?;
     let beside = latency(stage, hub, quiet)?;
+    say!("hanging: the same while they answer after {LATE_MS} ms");
+    stage.hook.behave(Manner::After(LATE_MS));
+    let late = latency(stage, hub, quiet)?;
     let waiting = hub.metrics()?.count("streaming_hub_waiting_jobs_count");
     report.add_percentiles(
         &alone,
@@ -75,6 +81,13 @@ fn measured(
         &[
             ("hanging.beside_p50_ms", "beside 64 hanging destinations, p50", 500),
             ("hanging.beside_max_ms", "the same, slowest", 1_000),
+        ],
+    );
+    report.add_percentiles(
+        &late,
+        &[
+            ("hanging.late_p50_ms", "beside 64 that answer after 9.9 s, p50", 500),
+            ("hanging.late_max_ms", "the same, slowest", 1_000),
         ],
     );
     let waiting = as_f64(usize::try_from(waiting)?);

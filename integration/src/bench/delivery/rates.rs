@@ -13,30 +13,34 @@ use crate::bench::stage::{self, READY, Stage};
 use crate::hub::Hub;
 use crate::{say, wait};
 
-/// A pass: how destinations answer, and how many attempts each subscription allows.
+/// Attempts under way in one instance, by default.
+const SLOTS: i64 = 256;
+
+/// A pass: how destinations answer, how many attempts each subscription allows, and the slots.
 struct Pass {
     answers_ms: u64,
     in_flight: u16,
+    slots: i64,
     /// Names of rate, CPU and memory in the report.
     names: [&'static str; 3],
 }
 
-const PASSES: [Pass; 2] = [
-    Pass {
-        answers_ms: 0,
-        in_flight: 16,
-        names: ["delivery.rate", "delivery.cpu_per_100k_s", "delivery.peak_mib"],
-    },
-    Pass {
-        answers_ms: 200,
-        in_flight: 4,
-        names: ["delivery_200ms.rate", "delivery_200ms.cpu_per_100k_s", "delivery_200ms.peak_mib"],
-    },
-];
+/// Destinations that answer at once.
+pub(super) fn at_once(options: &Options, report: &mut Report) -> Result<()> {
+    let names = ["delivery.rate", "delivery.cpu_per_100k_s", "delivery.peak_mib"];
+    pass(&Pass { answers_ms: 0, in_flight: 16, slots: SLOTS, names }, options, report)
+}
 
-/// Measures all passes.
-pub(super) fn run(options: &Options, report: &mut Report) -> Result<()> {
-    PASSES.iter().try_for_each(|one| pass(one, options, report))
+/// Destinations that take 200 ms: the slots are the limit.
+pub(super) fn slow(options: &Options, report: &mut Report) -> Result<()> {
+    let names = ["delivery_200ms.rate", "delivery_200ms.cpu_per_100k_s", "delivery_200ms.peak_mib"];
+    pass(&Pass { answers_ms: 200, in_flight: 4, slots: SLOTS, names }, options, report)
+}
+
+/// The same with four times as many slots.
+pub(super) fn more_slots(options: &Options, report: &mut Report) -> Result<()> {
+    let names = ["delivery_slots.rate", "delivery_slots.cpu_per_100k_s", "delivery_slots.peak_mib"];
+    pass(&Pass { answers_ms: 200, in_flight: 16, slots: 4 * SLOTS, names }, options, report)
 }
 
 fn pass(pass: &Pass, options: &Options, report: &mut Report) -> Result<()> {
@@ -53,7 +57,8 @@ fn pass(pass: &Pass, options: &Options, report: &mut Report) -> Result<()> {
     made(&mut maker, jobs)?;
     let made_cpu = maker.cpu_seconds()? - cpu;
 
-    let mut hub = Hub::start(stage.config("b", &["delivery", "api"])?)?;
+    let config = stage.config("b", &["delivery", "api"])?;
+    let mut hub = Hub::start(config.set("delivery.attempts_in_flight", pass.slots))?;
     let cpu = delivered(&stage, &mut hub, jobs).with_context(|| hub.log_tail())?;
     let (_, peak) = hub.rss_bytes()?;
     let per_100k = 1e5 / as_f64(jobs);

@@ -36,12 +36,18 @@ fn main() -> Result<()> {
         let mut stage = Stage::new(Broker::start()?, &options, options.tenants)?;
         throughput::run(&mut stage, &options, &mut report)?;
     }
+    let mut failed = Vec::new();
     for (name, run) in ALONE {
         if options.wants(&[name]) {
-            run(&options, &mut report).with_context(|| format!("part {name}"))?;
+            failed.extend(run(&options, &mut report).err().map(|error| (name, error)));
         }
     }
-    finish(&options, &report)
+    finish(&options, &report)?;
+    // What was measured is told before what was not.
+    match failed.pop() {
+        Some((name, error)) => Err(error.context(format!("part {name}"))),
+        None => Ok(()),
+    }
 }
 
 /// The parts that need no large backlog, on one broker.

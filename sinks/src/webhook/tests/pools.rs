@@ -186,3 +186,40 @@ async fn a_connection_that_no_attempt_waits_for_any_more_is_not_opened() {
     until(|| names.given_up.load(SeqCst) == 1).await;
     assert_eq!(server.record.accepted.load(SeqCst), 1);
 }
+
+/// Names this machine, the next time another address of it, and so on; counts how often.
+#[derive(Default)]
+struct Moving(AtomicUsize);
+
+impl Lookup for Moving {
+    fn lookup<'a>(&'a self, _: &'a str) -> SinkFuture<'a, io::Result<Vec<IpAddr>>> {
+        let last = u8::try_from(1 + self.0.fetch_add(1, SeqCst)).unwrap();
+        Box::pin(async move { Ok(vec![IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))]) })
+    }
+}
+
+#[tokio::test]
+async fn a_connection_stays_with_the_address_that_was_judged_and_a_new_one_asks_anew() {
+    let server = Server::start(|request| match request.body() {
+        b"last" => Reply::Close(head(200, "Content-Length: 0\r\nConnection: close\r\n")),
+        _ => Reply::keep(200),
+    })
+    .await;
+    let names = Arc::new(Moving::default());
+    let resolver = Resolver::with_lookup(policy(true), names.clone());
+    let settings = WebhookSettings::default();
+    let sink = Webhook::new(settings, resolver, keyring(), Arc::new(Still)).unwrap();
+    let draft = |body: &[u8]| {
+        let url = format!("http://hooks.test:{}/", server.address.port());
+        Draft { payload: Bytes::copy_from_slice(body), ..Draft::new(url) }
+    };
+    for body in [&b"first"[..], b"second", b"last"] {
+        assert!(is_delivered(&draft(body).deliver_by(&sink).await));
+    }
+    assert_eq!(names.0.load(SeqCst), 1, "the connection is used again, its name is not asked");
+    assert_eq!(server.record.accepted.load(SeqCst), 1);
+    // The name is somewhere else by now, where nobody listens.
+    let outcome = draft(b"next").deliver_by(&sink).await;
+    assert_eq!(class(&outcome), Some(ErrorClass::Connect), "{outcome:?}");
+    assert_eq!(names.0.load(SeqCst), 2, "no answer is kept");
+}

@@ -66,6 +66,8 @@ struct Gate {
     waiting: BTreeSet<SubscriptionId>,
     /// Subscriptions whose next jobs are probes.
     chosen: BTreeSet<SubscriptionId>,
+    /// When probes are chosen anew, if none of those that were chosen starts.
+    again_at: UnixMillis,
     sink: &'static str,
     host: String,
 }
@@ -111,6 +113,7 @@ impl Gate {
             throttled_until: UnixMillis(0),
             waiting: BTreeSet::new(),
             chosen: BTreeSet::new(),
+            again_at: UnixMillis(0),
             sink: subscription.sink.kind(),
             host: subscription.sink.host(),
         }
@@ -161,6 +164,7 @@ impl Gates {
             gate.breaker.turned_back(now, &settings.breaker);
             let latest = now.plus(settings.throttle_ms_max);
             gate.throttled_until = gate.throttled_until.min(latest);
+            gate.again_at = UnixMillis(0);
             self.timers.insert((now, Arc::clone(of)));
         }
     }

@@ -1,18 +1,22 @@
 //! No due job is ever forgotten (I5): now and then a task walks over the subscriptions that have
 //! jobs in its store, a few at a time, and measures how long the oldest waits that neither a closed
 //! gate nor its subscription's limit explains. One that nothing would have woken is woken, and
-//! counted: that is a defect elsewhere. Beside it, what waits is told to the metrics. It asks for
-//! no turn of its own: a stream thread comes by ten times a second.
+//! counted: that is a defect elsewhere. Behind a closed gate, where only the job that is due first
+//! is looked at for its age, it passes the other retries as well and ends those that are too old.
+//! Beside it, what waits is told to the metrics. It asks for no turn of its own: a stream thread
+//! comes by ten times a second.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use streaming_hub_model::dead_letter::EndReason;
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::subscription::Ordering;
 use streaming_hub_model::time::UnixMillis;
-use streaming_hub_state::State;
 use streaming_hub_state::family::{Place, backlog, due, ready};
+use streaming_hub_state::{Key, State};
 
-use super::{Delivery, DeliverySettings, allowed};
+use super::{Delivery, DeliverySettings, allowed, places};
 use crate::runtime::processor::Error;
 use crate::topics::RETRY_TIERS;
 
@@ -20,6 +24,8 @@ use crate::topics::RETRY_TIERS;
 const WALK_MS: u64 = 60_000;
 /// Subscriptions that it passes in one turn.
 const PER_TURN: usize = 32;
+/// Retries of one subscription behind a closed gate that a walk passes.
+const AGED_PER_WALK: usize = 64;
 /// How often the counts are told, milliseconds.
 const TELL_MS: u64 = 1_000;
 
@@ -32,6 +38,8 @@ pub(super) struct Watch {
     /// The last subscription that it passed.
     passed: Option<[u8; 16]>,
     oldest_ms: u64,
+    /// Of subscriptions behind a closed gate with many retries, the last one that it passed.
+    aged: HashMap<SubscriptionId, Key>,
     /// Whether counts may have changed since they were told, and when that was.
     changed: bool,
     told_at: UnixMillis,
@@ -39,7 +47,7 @@ pub(super) struct Watch {
 }
 
 /// All places, in order.
-fn places() -> impl Iterator<Item = Place> {
+fn all_places() -> impl Iterator<Item = Place> {
     std::iter::once(Place::DELIVERIES).chain((1..=RETRY_TIERS).filter_map(Place::tier))
 }
 
@@ -47,7 +55,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let waiting = &self.settings.metrics.waiting;
         waiting.overdue(self.partition, None);
-        for (place, (jobs, bytes)) in places().zip(&self.told) {
+        for (place, (jobs, bytes)) in all_places().zip(&self.told) {
             waiting.jobs(place, -jobs, -bytes);
         }
     }
@@ -61,6 +69,7 @@ impl Watch {
             next: None,
             passed: None,
             oldest_ms: 0,
+            aged: HashMap::new(),
             changed: true,
             told_at: UnixMillis(0),
             told: vec![(0, 0); usize::from(RETRY_TIERS) + 1],
@@ -79,7 +88,7 @@ impl Watch {
         }
         (self.changed, self.told_at) = (false, now);
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        for (place, told) in places().zip(&mut self.told) {
+        for (place, told) in all_places().zip(&mut self.told) {
             let (jobs, bytes) = backlog::in_place(state, place)?;
             let (jobs, bytes) = (number(jobs), number(bytes));
             if *told != (jobs, bytes) {
@@ -130,10 +139,12 @@ impl Delivery {
         now: UnixMillis,
         state: &State,
     ) -> Result<(), Error> {
+        if self.lanes.is_parked(id) {
+            return self.look_for_aged(id, now, state);
+        }
+        self.watch.aged.remove(&id);
         let subscription = self.settings.table.get(id);
-        let explained = self.lanes.is_parked(id)
-            || self.lanes.in_flight(id) >= allowed(subscription.as_deref());
-        if explained {
+        if self.lanes.in_flight(id) >= allowed(subscription.as_deref()) {
             return Ok(());
         }
         let strict = subscription.as_ref().is_some_and(|s| s.ordering == Ordering::Strict);
@@ -146,6 +157,27 @@ impl Delivery {
             self.settings.metrics.waiting.found();
             self.lanes.belongs_to(id, &job.tenant);
             self.lanes.queue(id);
+        }
+        Ok(())
+    }
+
+    /// A retry may be older than the one that is due before it.
+    fn look_for_aged(
+        &mut self,
+        id: SubscriptionId,
+        now: UnixMillis,
+        state: &State,
+    ) -> Result<(), Error> {
+        let after = self.watch.aged.remove(&id);
+        let (jobs, last) = places::some_due(state, id, (after.as_ref(), AGED_PER_WALK))?;
+        if let Some(last) = last {
+            self.watch.aged.insert(id, last);
+        }
+        for job in jobs {
+            if self.settings.bounds.is_expired(&job, now) && self.is_unclaimed(job.id) {
+                // One for which there is no room now is met again.
+                self.end(job, EndReason::Expired, now);
+            }
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use streaming_hub_model::internal;
 use streaming_hub_model::job::JobFacts;
 use streaming_hub_model::tenant;
 use streaming_hub_state::family::{Place, backlog, due, job, ready};
-use streaming_hub_state::{Record as Stored, State};
+use streaming_hub_state::{Key, Record as Stored, State};
 
 use super::must_stop;
 use crate::runtime::processor::{Error, Record};
@@ -205,6 +205,28 @@ pub(super) fn first_ready(
         Some(job) => get(state, DELIVERIES, job),
         None => Ok(None),
     }
+}
+
+/// Some retries of a subscription in the order in which they fall due, behind this entry of it, and
+/// the last entry that was looked at; none at their end.
+pub(super) fn some_due(
+    state: &State,
+    subscription: SubscriptionId,
+    (after, at_most): (Option<&Key>, usize),
+) -> Result<(Vec<StoredJob>, Option<Key>), Error> {
+    let all = due::of_subscription(subscription.as_bytes());
+    let range = match after {
+        Some(after) => all.starting_after(after),
+        None => all,
+    };
+    let (mut jobs, entries) = (Vec::new(), state.collect(&range, at_most)?);
+    for (key, value) in &entries {
+        let (.., job) = due::decode_key(key)?;
+        let Ok(job) = JobId::from_bytes(job) else { continue };
+        jobs.extend(get(state, due::decode_value(value)?, job)?);
+    }
+    let last = entries.last().filter(|_| entries.len() == at_most);
+    Ok((jobs, last.map(|(key, _)| key.clone())))
 }
 
 /// The unclaimed retry of a subscription that is due first.

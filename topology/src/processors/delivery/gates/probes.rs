@@ -15,6 +15,9 @@ use super::super::{Delivery, allowed};
 use crate::destinations::DestinationOf;
 use crate::runtime::processor::Error;
 
+/// After how long probes are chosen anew, milliseconds.
+const AGAIN_MS: u64 = 5_000;
+
 impl Delivery {
     /// Tells the gates of an outcome, and wakes whom it lets through.
     pub(in super::super) fn pass_on(&mut self, job: JobId, outcome: &Outcome, now: UnixMillis) {
@@ -69,9 +72,16 @@ impl Delivery {
                 let mut all = std::mem::take(&mut gate.waiting);
                 all.append(&mut gate.chosen);
                 let chosen = self.choose(&all, usize::try_from(left).unwrap_or(0), now, state)?;
-                if let Some(gate) = self.gates.gates.get_mut(&of) {
+                let gates = &mut self.gates;
+                if let Some(gate) = gates.gates.get_mut(&of) {
                     gate.chosen = chosen.iter().copied().collect();
                     gate.waiting = &all - &gate.chosen;
+                    // Nobody's job may be due and admitted now, and who is chosen may find that
+                    // its job is not any more: no probe starts whose return would be heard of.
+                    if gate.again_at <= now {
+                        gate.again_at = now.plus(AGAIN_MS);
+                        gates.timers.insert((gate.again_at, of));
+                    }
                 }
                 for id in chosen {
                     self.lanes.unpark(id);

@@ -3,7 +3,10 @@
 
 use std::collections::HashSet;
 
+use streaming_hub_model::destination::DestinationRecord;
+
 use super::*;
+use crate::follower::View;
 use crate::processors::testing::Restart;
 use crate::processors::testing::fixtures::HOUR;
 
@@ -95,6 +98,21 @@ fn a_restored_job_is_attempted_only_after_its_claim_has_committed_and_its_outcom
 }
 
 #[test]
+fn what_was_restored_is_claimed_in_one_transaction_as_far_as_slots_go() {
+    let mut world = World::new();
+    world.subscribe(1, strict(40));
+    let jobs = world.jobs::<40>(1);
+    world.commit();
+    world.crash(Restart::COLD);
+    assert_eq!(world.act(), []);
+    world.bench.take_step();
+    assert!(jobs.iter().all(|job| world.durable(*job).is_none()), "not before they commit");
+    world.commit();
+    assert!(jobs.iter().all(|job| world.durable(*job).is_some()));
+    assert_eq!(world.act(), jobs);
+}
+
+#[test]
 fn what_arrives_live_does_not_overtake_what_waits_for_its_claim() {
     let mut world = World::new();
     world.subscribe(1, strict(4));
@@ -183,6 +201,41 @@ fn suspects_are_attempted_one_at_a_time_and_hold_up_nobody() {
         world.attempts_start();
     }
     assert!(suspects.iter().all(|job| world.place(*job).is_none()));
+}
+
+#[test]
+fn a_suspect_behind_a_breaker_is_not_forgotten_when_the_lane_is_taken_as_it_half_opens() {
+    let mut world = World::new();
+    let elsewhere = |row: &mut Value| row["sink"]["url"] = json!("https://elsewhere.example/");
+    world.subscribe(1, |_| ());
+    world.subscribe(2, elsewhere);
+    let ([beside], [job]) = (world.jobs(1), world.jobs(2));
+    world.commit();
+    world.crash(Restart::COLD);
+    assert_eq!(world.attempts_start().len(), 2);
+    let subscription = world.table.get(id(2)).unwrap();
+    let destination = DestinationKey::new([1; 32]).id(&subscription.sink);
+    let record = json!({
+        "tenant": TENANT, "destination": destination, "sink": "webhook", "host": "example.com",
+        "until": world.bench.now.0 + 60_000, "openings": 1, "partition": 7,
+        "at": world.bench.now.0,
+    });
+    let key = DestinationRecord::key(&subscription.tenant, destination);
+    let value = record.to_string();
+    assert!(world.destinations.take(Some(key.as_bytes()), Some(value.as_bytes())));
+    world.subscribe(1, |row| row["paused"] = json!(true));
+    // Both are suspects of the next process.
+    world.crash(Restart::COLD);
+    assert_eq!(world.attempts_start(), []);
+    world.subscribe(1, |_| ());
+    assert_eq!(world.attempts_start(), [beside]);
+    assert!(world.is_in_lane(beside));
+    world.bench.turn_clock(60_001);
+    assert_eq!(world.attempts_start(), [], "the lane is taken");
+    world.answer(beside, delivered());
+    world.commit();
+    world.bench.turn_clock(5_000);
+    assert_eq!(world.attempts_start(), [job]);
 }
 
 #[test]

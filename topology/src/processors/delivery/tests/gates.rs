@@ -125,6 +125,38 @@ fn a_job_behind_a_closed_gate_expires_all_the_same() {
 }
 
 #[test]
+fn a_retry_behind_a_closed_gate_expires_although_another_is_due_before_it() {
+    let mut world = World::new();
+    world.subscribe(1, patient);
+    world.entropy.jitter.store(255, std::sync::atomic::Ordering::Relaxed);
+    // More of them than one walk passes.
+    let old = world.jobs::<70>(1);
+    for job in old {
+        assert_eq!(world.turn(), [job]);
+        world.answer(job, failed());
+    }
+    world.bench.turn_clock(10 * MINUTE);
+    world.subscribe(1, |row| row["retry_schedule"] = json!(vec![0, 1, 36_000_000]));
+    let [young] = world.jobs(1);
+    assert_eq!(world.turn(), [young]);
+    world.answer(young, failed());
+    world.subscribe(1, |row| row["paused"] = json!(true));
+    world.turn();
+    world.bench.turn_clock(10);
+    world.turn();
+    let ended = |world: &World| {
+        let dead = |job: &&JobId| world.place(**job).as_deref() == Some("dead-letters");
+        old.iter().filter(dead).count()
+    };
+    world.bench.turn_clock(i64::try_from(BOUNDS.age_ms_max).unwrap() - 5 * MINUTE);
+    assert_eq!((world.turn(), ended(&world)), (Vec::new(), 63));
+    world.bench.turn_clock(MINUTE + 1);
+    assert_eq!((world.turn(), ended(&world)), (Vec::new(), 70));
+    assert_eq!(world.place(young).as_deref(), Some("retry-01"), "it is younger");
+    assert_eq!(world.record_of(old[69]).text(internal::REASON), "expired");
+}
+
+#[test]
 fn a_429_closes_the_way_for_all_of_the_tenants_subscriptions_there() {
     let mut world = World::new();
     world.subscribe(1, patient);
