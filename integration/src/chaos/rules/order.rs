@@ -2,11 +2,14 @@
 //! made, the receiver and the log of attempts show it; a salted tenant has no order.
 //!
 //! Crashes and moves repeat attempts, so first occurrences are compared. A job whose recorded first
-//! attempt never reached the receiver has none there.
+//! attempt never reached the receiver has none there; one whose first arrival was never recorded has
+//! none in the log.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::{Attempt, Evidence};
+use crate::receiver::Request;
 
 /// Both views of the order.
 pub(super) fn first_attempts(evidence: &Evidence, attempts: &[Attempt], faults: &mut Vec<String>) {
@@ -22,11 +25,13 @@ pub(super) fn first_attempts(evidence: &Evidence, attempts: &[Attempt], faults: 
         let firsts = attempts
             .iter()
             .filter(|attempt| attempt.subscription == subscriber.id && attempt.number == 1);
+        let own = requests.iter().filter(|r| r.target == subscriber.path && !r.is_probe());
+        let unrecorded = first_unrecorded(own.clone(), attempts);
         let recorded = firsts.clone().map(|attempt| attempt.event_id.as_str());
+        let recorded = recorded.filter(|id| !unrecorded.contains(id));
         ascending(("the log of attempts", &subscriber.path), recorded, (&places, faults));
         let lost = firsts.filter(|attempt| !arrived.contains(attempt.delivery_id.as_str()));
         let lost: BTreeSet<&str> = lost.map(|attempt| attempt.event_id.as_str()).collect();
-        let own = requests.iter().filter(|r| r.target == subscriber.path && !r.is_probe());
         let seen = own.filter_map(|request| request.text("X-Lerian-Event-Id"));
         ascending(
             ("the receiver", &subscriber.path),
@@ -34,6 +39,20 @@ pub(super) fn first_attempts(evidence: &Evidence, attempts: &[Attempt], faults: 
             (&places, faults),
         );
     }
+}
+
+/// Events whose first arrival is of no recorded attempt: its owner died before it was written down.
+fn first_unrecorded<'a>(
+    arrived: impl Iterator<Item = &'a Arc<Request>>,
+    attempts: &[Attempt],
+) -> BTreeSet<&'a str> {
+    let recorded: BTreeSet<_> = attempts.iter().map(|own| own.delivery_id.as_str()).collect();
+    let mut seen = BTreeSet::new();
+    let pairs = arrived.filter_map(|request| {
+        Some((request.text("X-Lerian-Event-Id")?, request.text("X-Lerian-Delivery-Id")?))
+    });
+    let firsts = pairs.filter(|(event, _)| seen.insert(*event));
+    firsts.filter(|(_, delivery)| !recorded.contains(delivery)).map(|(event, _)| event).collect()
 }
 
 /// Where a tenant's events lie in the inbox.

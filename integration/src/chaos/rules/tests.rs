@@ -273,6 +273,13 @@ fn what_a_crash_may_repeat_is_no_fault() {
         e.attempts.push(Record { value: Some(second), ..e.attempts[0].clone() });
     };
     assert_eq!(found(late), "");
+    // A first attempt whose owner died before it was recorded: its repetition is recorded late.
+    let unrecorded = |e: &mut Evidence| {
+        let first = request(&e.history.sources[0], 71);
+        e.history.requests.insert(0, first);
+        e.attempts.swap(0, 1);
+    };
+    assert_eq!(found(unrecorded), "");
 }
 
 #[test]
