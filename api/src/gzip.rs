@@ -1,7 +1,8 @@
-//! Compressed answers (RFC 9110, `Accept-Encoding`): a page of entries as gzip when its caller takes
-//! that and it is worth the work. Not for answers with secrets, whose size would tell of them.
+//! Compressed answers (RFC 9110, `Accept-Encoding`): a page of entries as gzip when its caller
+//! takes that and it is worth the work. Not for answers with secrets, whose size would tell of them.
 //!
-//! An answer that another instance made comes here as it is: between instances nothing is compressed.
+//! An answer that another instance made comes here as it is: between instances nothing is
+//! compressed.
 
 use std::io::Write as _;
 

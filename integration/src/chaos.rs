@@ -2,10 +2,9 @@
 //! `make chaos` runs for minutes and a test runs for one.
 //!
 //! A [`plan`] says beforehand what happens when; [`drive`] carries it out; [`load`] writes facts
-//! all the while, and pull consumers
-//! ([`consume`]) read them. Then the faults end, everything settles, [`gather`] reads the topics, and
-//! [`rules`] holds them against what was produced: no hub is asked. A hub that ends by itself is
-//! started again, as its operators would, and counted.
+//! all the while, and pull consumers ([`consume`]) read them. Then the faults end, everything
+//! settles, [`gather`] reads the topics, and [`rules`] holds them against what was produced: no hub
+//! is asked. A hub that ends by itself is started again, as its operators would, and counted.
 //!
 //! Not done: stalls of the network through a proxy. Clients go where brokers say that they are, so
 //! a proxy would have to rewrite Kafka's protocol. A broker that is stopped for some seconds

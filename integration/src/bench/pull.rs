@@ -1,7 +1,7 @@
 //! `make bench PULL=1`: what reading pull subscriptions costs. Each of [`TENANTS`] tenants has one,
 //! and a consumer that reads pages of [`PAGE`] entries: first as fast as it gets them, then all
-//! together at half of that rate. Before that, what a long poll sees on an idle hub, and what unread
-//! entries cost.
+//! together at half of that rate. Before that, what a long poll sees on an idle hub, and what
+//! unread entries cost.
 //!
 //! Every page that is counted moved its cursor: entries are read once.
 

@@ -2,8 +2,8 @@
 //! made, the receiver and the log of attempts show it; a salted tenant has no order.
 //!
 //! Crashes and moves repeat attempts, so first occurrences are compared. A job whose recorded first
-//! attempt never reached the receiver has none there; one whose first arrival was never recorded has
-//! none in the log.
+//! attempt never reached the receiver has none there; one whose first arrival was never recorded
+//! has none in the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
