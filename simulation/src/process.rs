@@ -105,6 +105,7 @@ pub struct Process<'a> {
     pub slots: Arc<Slots>,
     /// Its calls.
     pub destinations: RefCell<Calls>,
+    table: Arc<Table>,
     /// Its copy of the holds.
     holds: Arc<Holds>,
     /// Since when it knows them, by its clock.
@@ -128,6 +129,11 @@ impl Process<'_> {
         let standing: Vec<_> = self.holds.all().iter().map(|hold| hold.scope.clone()).collect();
         known.retain(|scope, _| standing.contains(scope));
         standing.into_iter().for_each(|scope| _ = known.entry(scope).or_insert(now));
+    }
+
+    /// Whether it was cut off for so long that only a new process mends it (the hub ends then).
+    pub fn is_outdated(&self) -> bool {
+        self.table.is_outdated()
     }
 
     /// What an attempt should have waited behind, as far as the process knew when it claimed.
@@ -262,6 +268,7 @@ pub fn start<'a>(
         threads,
         slots: maker.slots,
         destinations: RefCell::default(),
+        table: maker.table,
         holds,
         holds_known: RefCell::default(),
         orders,

@@ -21,7 +21,7 @@ const KNOWN: [(Defect, &[Fault], u64); 32] = [
     (Defect::CommitAssumed, &[Fault::CommitFails], 1),
     (Defect::UnknownTakenForAborted, &[Fault::UnknownCommitted], 3),
     (Defect::NoPositions, &[Fault::Kill], 1),
-    (Defect::StaleGroupMetadata, &[Fault::PutOut], 705),
+    (Defect::StaleGroupMetadata, &[Fault::PutOut], 1003),
     (Defect::NoEpochs, &[Fault::Stall], 71),
     (Defect::UnstablePositions, &[Fault::Stall], 5),
     (Defect::RestoreToLso, &[Fault::UnknownCommitted], 39),

@@ -95,7 +95,7 @@ impl<'a> World<'a> {
 
     /// Everyone's turn; answers whether anybody did anything.
     fn round(&self, process: &Rc<Process<'a>>) -> bool {
-        process.follow(&self.seam, u64::MAX);
+        self.follow(process, u64::MAX);
         let mut worked = false;
         for index in 0..process.threads.len() {
             if process.life.is_dead() {

@@ -101,8 +101,16 @@ impl<'a> World<'a> {
         let reads = self.seam.random.borrow_mut().chance(self.shape.followers);
         if let Some(process) = self.some_process().filter(|_| reads) {
             let at_most = 1 + self.seam.below(20);
-            process.follow(&self.seam, at_most);
+            self.follow(&process, at_most);
         }
+    }
+
+    /// The follower of a process reads, and ends it if it is cut off for too long.
+    pub(super) fn follow(&self, process: &Process<'a>, at_most: u64) {
+        if process.is_outdated() {
+            return self.seam.kill(&process.life, "an outdated table");
+        }
+        process.follow(&self.seam, at_most);
     }
 
     fn some_answer(&self) {
