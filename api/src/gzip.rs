@@ -1,5 +1,6 @@
 //! Compressed answers (RFC 9110, `Accept-Encoding`): a page of entries as gzip when its caller
-//! takes that and it is worth the work. Not for answers with secrets, whose size would tell of them.
+//! takes that and it is worth the work. Not for answers with secrets: their size would tell of
+//! them.
 //!
 //! An answer that another instance made comes here as it is: between instances nothing is
 //! compressed.
