@@ -1,7 +1,7 @@
 //! `make bench SINK=rabbitmq|sqs|eventbridge`: deliveries a second to a destination of this kind,
 //! of a backlog that was made before, by an instance that only delivers; what it costs that
-//! instance; its connections. Beside it, in the same run, what a bare client gets out of the same server with
-//! nothing else to do ([`bare`]): the emulator's is a ceiling that no hub can exceed.
+//! instance; its connections. Beside it, in the same run, what a bare client gets out of the same
+//! server with nothing else to do ([`bare`]): the emulator's is a ceiling that no hub can exceed.
 
 mod bare;
 
