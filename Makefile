@@ -52,7 +52,7 @@ demo: build ## facts arrive as signed webhooks (DEMO_HOLD=1 keeps it running; SI
 	@[[ "$(SINKS)" != all ]] || scripts/setup --sinks
 	SINKS="$(SINKS)" $(BIN)/demo
 
-bench: build ## latency, throughput and memory, printed (DELIVERY=1, API=1, STORE=1: of those parts)
+bench: build ## latency, throughput and memory, printed (DELIVERY=1, API=1, PULL=1, STORE=1: of those parts)
 	$(BIN)/bench
 
 sim: build ## the simulation: SEEDS=n runs from SEED=n on, STEPS=n each

@@ -18,6 +18,7 @@ mod exchange;
 mod fields;
 mod forward;
 mod guard;
+mod gzip;
 mod idempotency;
 mod if_match;
 pub mod jwt;

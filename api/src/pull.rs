@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts, RawQuery, State};
 use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method};
+use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::{IntoResponse, Response};
 use streaming_hub_model::id::SubscriptionId;
 use streaming_hub_model::peer::CallError;
@@ -20,6 +20,7 @@ use streaming_hub_model::tenant::TenantId;
 use crate::auth::TenantCaller;
 use crate::fields::{Fault, FieldError, Place};
 use crate::forward::{Inbound, owned};
+use crate::gzip;
 use crate::problem::{Code, Problem};
 use crate::query::Parameters;
 use crate::rate::Standing;
@@ -83,6 +84,7 @@ pub(crate) async fn read(
     State(api): State<Arc<Api>>,
     TenantCaller { tenant }: TenantCaller,
     query: ReadQuery,
+    headers: HeaderMap,
     inbound: Inbound,
 ) -> Result<Response, Problem> {
     let subscription = api.find(&tenant, query.subscription).await?;
@@ -96,7 +98,9 @@ pub(crate) async fn read(
         Code::Timeout => Problem::from(Code::ReadUndecided),
         _ => problem,
     })?;
-    Ok(said.answer(show))
+    let answer = gzip::answer(said.answer(show), gzip::is_taken(&headers)).await;
+    // The owner has answered, so the page is acknowledged, and it got lost on its way here.
+    answer.ok_or_else(|| Code::ReadUndecided.into())
 }
 
 async fn read_here(

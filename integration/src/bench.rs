@@ -20,6 +20,7 @@ pub mod machine;
 pub mod options;
 pub mod pace;
 pub mod percentiles;
+pub mod pull;
 pub mod report;
 pub mod restart;
 pub mod stage;

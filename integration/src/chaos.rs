@@ -2,14 +2,15 @@
 //! `make chaos` runs for minutes and a test runs for one.
 //!
 //! A [`plan`] says beforehand what happens when; [`drive`] carries it out; [`load`] writes facts
-//! all the while. Then the faults end, everything settles, [`gather`] reads the topics, and
-//! [`rules`] holds them against what was produced: no hub is asked. A hub that ends by itself is
-//! started again, as its operators would, and counted.
+//! all the while, and pull consumers ([`consume`]) read them. Then the faults end, everything
+//! settles, [`gather`] reads the topics, and [`rules`] holds them against what was produced: no hub
+//! is asked. A hub that ends by itself is started again, as its operators would, and counted.
 //!
 //! Not done: stalls of the network through a proxy. Clients go where brokers say that they are, so
 //! a proxy would have to rewrite Kafka's protocol. A broker that is stopped for some seconds
 //! (`SIGSTOP`) keeps its connections and answers nobody, which is the same to its clients.
 
+pub mod consume;
 pub mod drive;
 pub mod gather;
 pub mod keep;
@@ -26,12 +27,13 @@ pub mod writer;
 use anyhow::{Context as _, Result};
 
 use crate::say;
+use consume::Consumers;
 use drive::Drive;
 use load::Load;
 use options::Options;
 use plan::Step;
 use report::Report;
-use stage::Stage;
+use stage::{SALTED, Stage, TENANTS};
 
 /// Runs a plan and checks what came of it.
 ///
@@ -50,6 +52,7 @@ pub fn run(options: &Options, plan: &[Step]) -> Result<Report> {
 }
 
 fn act(options: &Options, plan: &[Step], stage: &mut Stage) -> Result<Report> {
+    let consumers = Consumers::start(stage, &[TENANTS[0], TENANTS[1], SALTED])?;
     let load = Load::start(stage.broker.bootstrap(), options, &stage.sources)?;
     let mut drive = Drive::new(stage, &load, options.seed);
     let driven = drive.run(plan, options.duration_ms());
@@ -57,7 +60,8 @@ fn act(options: &Options, plan: &[Step], stage: &mut Stage) -> Result<Report> {
     let written = load.finish()?;
     driven?;
     let unsettled = settle::settle(stage, &written)?;
-    let evidence = gather::gather(stage, written, deleted)?;
+    let consumed = consumers.finish()?;
+    let evidence = gather::gather(stage, written, deleted, consumed)?;
     let mut faults = rules::faults(&evidence);
     faults.extend(unsettled);
     faults.extend(tally.faults.iter().cloned());

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use streaming_hub_integration::api::{Api, Wanted};
+use streaming_hub_integration::bench::writer::Writer;
 use streaming_hub_integration::config::{HubConfig, token_of};
 use streaming_hub_integration::facts::Fact;
 use streaming_hub_integration::generate::Generator;
@@ -23,6 +24,8 @@ const SUBSCRIPTIONS: usize = 6;
 /// A session, an open transaction and the broker's look at it, as in `instances.rs`.
 const TAKEN_OVER: Duration = Duration::from_secs(45);
 const VISIBLE: Duration = Duration::from_secs(20);
+/// Less than what lies between two looks of a waiting read at its task, without what it waited.
+const WOKEN_MS: u128 = 350;
 
 /// A consumer as `docs/pull.md` advises: it passes the last `seq` that it has processed.
 struct Consumer {
@@ -269,8 +272,10 @@ fn long_poll(
     consumers: &mut [Consumer],
     more: &mut More<'_>,
 ) -> Result<()> {
+    // One that has written before: its first records wait half a second for its identity.
+    let writer = Writer::prompt(a.broker.bootstrap())?;
     let mut took = Vec::new();
-    for round in 0..6 {
+    for round in 0..7 {
         let began = wait::instant();
         let consumer = &mut consumers[round % SUBSCRIPTIONS];
         let (id, processed) = (consumer.id.clone(), consumer.processed);
@@ -282,11 +287,15 @@ fn long_poll(
         })?;
         // The poll is to wait before there is anything.
         wait::until("the poll to wait", VISIBLE, || {
-            let waits = began.elapsed() > Duration::from_millis(300);
+            let waits = began.elapsed() > Duration::from_millis(100);
             Ok(if waits { Ok(()) } else { Err("too early".to_owned()) })
         })?;
         let sent = wait::instant();
-        let count = produce(a, more, 1)?;
+        let new = facts(more.0, 1);
+        writer.send(&new[0])?;
+        writer.finish()?;
+        more.1.extend(new);
+        let count = more.1.len();
         let answer = waiting.join().map_err(|_| anyhow::anyhow!("the poll panicked"))??;
         took.push(sent.elapsed().as_millis());
         ensure!(answer.json()["events"].as_array().is_some_and(|e| e.len() == 1), "{answer:?}");
@@ -296,6 +305,8 @@ fn long_poll(
     }
     took.sort_unstable();
     say!("produced to visible in a long poll: {took:?} ms");
+    // Woken by the commit: looking now and then would have taken until the next look.
+    ensure!(took[0] < WOKEN_MS, "{took:?}");
     let began = wait::instant();
     consumers[0].read(&apis[0], "&wait=1")?;
     ensure!(began.elapsed() >= Duration::from_millis(900), "it did not wait");

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use axum::http::{Method, StatusCode};
+use axum::body::{Body, to_bytes};
+use axum::http::{Method, Request, StatusCode};
 use serde_json::json;
 use streaming_hub_model::peer::{CallError, Peer};
 use streaming_hub_model::ports::{PullAnswer, PullStanding};
 use streaming_hub_model::pull::Ask;
 use streaming_hub_model::time::UnixMillis;
+use tower::ServiceExt as _;
 
 use super::ReadQuery;
 use crate::Limits;
@@ -48,6 +50,24 @@ async fn a_page_is_answered_as_it_is_with_the_limit_in_its_headers() {
     harness.get(&path(&id, "")).await;
     let (ask, wait) = harness.hub.last_read().unwrap();
     assert_eq!((ask, wait), (Ask { after: None, limit: 100 }, Duration::ZERO));
+}
+
+#[tokio::test]
+async fn a_large_page_is_compressed_only_for_who_takes_gzip() {
+    let harness = Harness::new();
+    let id = created(&harness).await;
+    let page = format!("{{\"events\":[\"{}\"]}}", "x".repeat(5_000));
+    harness.hub.answer_reads(Ok(PullAnswer::Page(page.clone().into())));
+    let plain = harness.get(&path(&id, "")).await;
+    assert_eq!((&plain.text, plain.header("vary")), (&page, Some("accept-encoding")));
+    let request = Request::builder().uri(path(&id, "")).header("accept-encoding", "br, gzip");
+    let request = request.header("authorization", format!("Bearer {ACME}"));
+    let response = harness.router.clone().oneshot(request.body(Body::empty()).unwrap());
+    let response = response.await.unwrap();
+    assert_eq!(response.headers()["content-encoding"], "gzip");
+    assert_eq!(response.headers()["cache-control"], "no-store");
+    let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    assert!(bytes.starts_with(&[0x1f, 0x8b]) && bytes.len() < 500);
 }
 
 #[tokio::test]

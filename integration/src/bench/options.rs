@@ -13,9 +13,11 @@ pub const USAGE: &str = "\
 usage: bench [--NAME VALUE]...     or the environment variable of the same name in capitals
 
   parts       which parts to run: floor,latency,deliveries,restart,throughput   (these),
-              or one of those that run alone: delivery, api, store
+              or one of those that run alone: delivery, api, pull,
+              store
   delivery    1: only the delivery engine, phase by phase
   api         1: only the API: its writes, a start with 100,000 subscriptions
+  pull        1: only pull subscriptions: pages, long polls, unread entries
   store       1: only the stores: many partitions, restarts over many keys
   facts       facts of the throughput part                                      (200000)
   payload     bytes of a payload                                                (1024)
@@ -29,13 +31,14 @@ usage: bench [--NAME VALUE]...     or the environment variable of the same name 
   breaker_s   how long its backlog lies behind an open breaker, seconds         (600)
   jobs        jobs of the delivery part's backlogs                              (200000)
   keys        dedup keys of the store part                                      (10000000)
+  entries     entries of the pull part's subscriptions                          (200000)
   restarts    kills of the restart part                                         (5)
   seed        of the facts                                                      (1)
   bench_json  file to write the results to
 ";
 
 /// The parts that run only when they are named: each takes minutes, on brokers of its own.
-pub const ALONE: [&str; 3] = ["delivery", "api", "store"];
+pub const ALONE: [&str; 4] = ["delivery", "api", "pull", "store"];
 /// The other parts, in the order in which they run.
 pub const PARTS: [&str; 5] = ["floor", "latency", "deliveries", "restart", "throughput"];
 
@@ -71,6 +74,8 @@ pub struct Options {
     pub jobs: usize,
     /// Dedup keys of the store part.
     pub keys: usize,
+    /// Entries of the pull part's subscriptions.
+    pub entries: usize,
     /// Kills of the restart part.
     pub restarts: usize,
     /// Seed of the facts.
@@ -95,6 +100,7 @@ impl Default for Options {
             breaker_s: 600,
             jobs: 200_000,
             keys: 10_000_000,
+            entries: 200_000,
             restarts: 5,
             seed: 1,
             json: None,
@@ -111,11 +117,13 @@ impl Options {
         environment: impl Fn(&str) -> Option<String>,
         flags: impl IntoIterator<Item = String>,
     ) -> Result<Self> {
-        const NAMES: [&str; 19] = [
+        const NAMES: [&str; 21] = [
             "parts",
             "delivery",
             "api",
+            "pull",
             "store",
+            "entries",
             "keys",
             "phases",
             "breaker_s",
@@ -148,6 +156,7 @@ impl Options {
                 }
             }
             "keys" => self.keys = value.parse().with_context(failed)?,
+            "entries" => self.entries = value.parse().with_context(failed)?,
             "breaker_s" => self.breaker_s = value.parse().with_context(failed)?,
             "jobs" => self.jobs = value.parse().with_context(failed)?,
             "bench_json" => self.json = Some(value).filter(|v| !v.is_empty()).map(PathBuf::from),
@@ -186,6 +195,7 @@ impl Options {
             "breaker_s": self.breaker_s,
             "jobs": self.jobs,
             "keys": self.keys,
+            "entries": self.entries,
             "restarts": self.restarts,
             "seed": self.seed,
         })

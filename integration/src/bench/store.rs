@@ -150,7 +150,7 @@ fn restart(hub: &mut Hub) -> Result<(Duration, usize)> {
 }
 
 /// The bytes of all files below a directory.
-fn bytes_below(directory: &Path) -> Result<u64> {
+pub(super) fn bytes_below(directory: &Path) -> Result<u64> {
     let mut sum = 0;
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;

@@ -1,11 +1,12 @@
 //! Reads everything that the rules look at: the source topics, the hub's topics, the groups'
-//! positions, what the receiver got. Nobody but Kafka is asked.
+//! positions, what the receiver and the pull consumers got. Nobody but Kafka is asked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Result;
 
+use super::consume::Consumed;
 use super::load::Written;
 use super::stage::Stage;
 use super::writer::Acknowledged;
@@ -35,6 +36,8 @@ pub struct Evidence {
     pub dead_letters: Vec<Record>,
     /// The log of attempts.
     pub attempts: Vec<Record>,
+    /// What the pull consumers were served.
+    pub consumed: Vec<Consumed>,
     /// Where ingest stands on the source topics.
     pub positions: Vec<Position>,
     /// Tenants whose events are spread over partitions.
@@ -49,7 +52,12 @@ pub struct Evidence {
 ///
 /// # Errors
 /// When a topic cannot be read.
-pub fn gather(stage: &Stage, written: Written, deleted: Vec<Deleted>) -> Result<Evidence> {
+pub fn gather(
+    stage: &Stage,
+    written: Written,
+    deleted: Vec<Deleted>,
+    consumed: Vec<Consumed>,
+) -> Result<Evidence> {
     let internal = stage.internal()?;
     let mut records = deleted.into_iter().flat_map(|topic| topic.records).collect::<Vec<_>>();
     let mut positions = Vec::new();
@@ -64,6 +72,7 @@ pub fn gather(stage: &Stage, written: Written, deleted: Vec<Deleted>) -> Result<
         tiers: tiers.collect::<Result<_>>()?,
         dead_letters: internal.dead_letters()?,
         attempts: internal.read("attempts")?,
+        consumed,
         positions,
         salted: vec![super::stage::SALTED.to_owned()],
         attempts_max: super::stage::CURVE_MS.len(),

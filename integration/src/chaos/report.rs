@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::consume::Consumed;
 use super::drive::Tally;
 use super::gather::Evidence;
 use super::options::Options;
@@ -32,6 +33,7 @@ impl Report {
         let open = open.map(|records| crate::internal::open_in(records).len()).sum::<usize>();
         let attempts = evidence.attempts.len();
         let jobs = puts.count();
+        let read = |each: fn(&Consumed) -> usize| evidence.consumed.iter().map(each).sum::<usize>();
         let lines = vec![
             ("seed", options.seed.to_string()),
             ("seconds of faults", options.seconds.to_string()),
@@ -57,6 +59,8 @@ impl Report {
             ("still scheduled", open.to_string()),
             ("attempts recorded", attempts.to_string()),
             ("requests", deliveries.count().to_string()),
+            ("pull entries", format!("{} read", read(|own| own.served.len()))),
+            ("failed pull reads", read(|own| own.failed).to_string()),
             ("verdict", if faults.is_empty() { "holds".into() } else { "BROKEN".into() }),
         ];
         Self { lines, own_ends: tally.own_ends.clone(), faults }

@@ -1,12 +1,14 @@
 //! The checker of chaos. What each run must keep is in [`crate::check`]: each accepted event once
 //! in the inbox, each malformed record once in the quarantine, each match once as a job, byte for
 //! byte, each job at its receiver. Here is what shows only under faults: where ingest stands, where
-//! each job ended, which attempts were recorded, and in which order subscriptions were served.
+//! each job ended, which attempts were recorded, in which order subscriptions were served, and what
+//! pull consumers read.
 //!
 //! Its truth are the source topics as they lie in Kafka, not what the producer meant to write.
 
 mod ends;
 mod order;
+mod pull;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +37,7 @@ pub fn faults(evidence: &Evidence) -> Vec<String> {
     acknowledged(evidence, &mut faults);
     positions(evidence, &mut faults);
     routes(evidence, &mut faults);
+    pull::consumers(evidence, &mut faults);
     match attempts(&evidence.attempts) {
         Ok(attempts) => {
             ends::ends(evidence, &attempts, &mut faults);

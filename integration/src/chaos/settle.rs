@@ -76,6 +76,9 @@ fn unfinished(internal: &Internal, written: &Written) -> Result<Option<String>> 
     if !internal.has_read("match", &accepted)? {
         return Ok(Some("match has not read all".to_owned()));
     }
+    if !internal.has_read("pull", &BTreeSet::from([internal.name("pull")]))? {
+        return Ok(Some("pull has not read all".to_owned()));
+    }
     for tier in (0..=RETRY_TIERS).rev() {
         let (name, records) = match tier {
             0 => ("deliveries".to_owned(), internal.deliveries()?),

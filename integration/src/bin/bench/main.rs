@@ -9,7 +9,7 @@ use streaming_hub_integration::bench::options::Options;
 use streaming_hub_integration::bench::report::Report;
 use streaming_hub_integration::bench::stage::{READY, Stage};
 use streaming_hub_integration::bench::{
-    api, deliveries, delivery, floor, latency, machine, restart, store, throughput,
+    api, deliveries, delivery, floor, latency, machine, pull, restart, store, throughput,
 };
 use streaming_hub_integration::broker::Broker;
 use streaming_hub_integration::hub::Hub;
@@ -21,8 +21,8 @@ const RECEIVING_TENANTS: usize = 64;
 /// A part on brokers of its own.
 type Part = fn(&Options, &mut Report) -> Result<()>;
 /// The parts that run only when they are named.
-const ALONE: [(&str, Part); 3] =
-    [("delivery", delivery::run), ("api", api::run), ("store", store::run)];
+const ALONE: [(&str, Part); 4] =
+    [("delivery", delivery::run), ("api", api::run), ("pull", pull::run), ("store", store::run)];
 
 fn main() -> Result<()> {
     let environment = |name: &str| std::env::var(name).ok();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::api::{Subscriber, Wanted};
+use crate::chaos::consume::Consumed;
 use crate::chaos::gather::source;
 use crate::chaos::writer::Acknowledged;
 use crate::check::{Delivered, History};
@@ -129,6 +130,12 @@ fn truth() -> Evidence {
         tiers: [(1, vec![tier, record("retry-01", 9, "job-3", None)])].into(),
         dead_letters,
         attempts,
+        consumed: vec![Consumed {
+            id: "p-1".to_owned(),
+            wanted: Wanted::all("t", "pull"),
+            served: (0u64..4).map(|n| (3 * n + 1, facts[n as usize].id())).collect(),
+            failed: 2,
+        }],
         positions: vec![position(Some(6))],
         salted: Vec::new(),
         attempts_max: 2,
@@ -220,6 +227,32 @@ fn two_that_are_swapped_are_found() {
 }
 
 #[test]
+fn an_entry_that_a_consumer_lost_or_got_twice_or_out_of_order_is_found() {
+    assert_found("pull: p-1 was never served", |e| drop(e.consumed[0].served.remove(1)));
+    let again = |e: &mut Evidence| {
+        let id = e.consumed[0].served[1].1.clone();
+        e.consumed[0].served.push((99, id));
+    };
+    assert_found("pull: p-1 was served 01a0c450", again);
+    assert_found("pull: p-1 was served (4", |e| {
+        let twice = e.consumed[0].served[1].clone();
+        e.consumed[0].served.insert(2, twice);
+    });
+    // The entries, and only their events.
+    assert_found("pull: p-1 was served (1", |e| e.consumed[0].served.swap(0, 1));
+    let swapped = |e: &mut Evidence| {
+        let served = &mut e.consumed[0].served;
+        let id = std::mem::take(&mut served[0].1);
+        served[0].1 = std::mem::replace(&mut served[1].1, id);
+    };
+    assert_found("order: the consumer", swapped);
+    assert_eq!(found(|e| (swapped(e), e.salted = vec!["t".to_owned()]).1), "");
+    // Another's event.
+    let foreign = |e: &mut Evidence| e.consumed[0].wanted.tenant = "t-2".to_owned();
+    assert_found("pull: p-1 was served 01a0c450", foreign);
+}
+
+#[test]
 fn what_a_crash_may_repeat_is_no_fault() {
     let again = |e: &mut Evidence| {
         let again = request(&e.history.sources[0], 70);
@@ -240,6 +273,13 @@ fn what_a_crash_may_repeat_is_no_fault() {
         e.attempts.push(Record { value: Some(second), ..e.attempts[0].clone() });
     };
     assert_eq!(found(late), "");
+    // A first attempt whose owner died before it was recorded: its repetition is recorded late.
+    let unrecorded = |e: &mut Evidence| {
+        let first = request(&e.history.sources[0], 71);
+        e.history.requests.insert(0, first);
+        e.attempts.swap(0, 1);
+    };
+    assert_eq!(found(unrecorded), "");
 }
 
 #[test]

@@ -68,6 +68,11 @@ impl World {
         open.filter(|(topic, _)| *topic == Topic::Deliveries).map(|(_, e)| e.clone()).collect()
     }
 
+    fn entries(&self) -> Vec<Entry> {
+        let open = self.bench.open().iter();
+        open.filter(|(topic, _)| *topic == Topic::Pull).map(|(_, e)| e.clone()).collect()
+    }
+
     fn duplicates(&self) -> u64 {
         self.counters.count("duplicates_total", "")
     }
@@ -337,6 +342,70 @@ fn each_matching_subscription_gets_one_job_that_says_all_that_delivery_needs() {
         let event = Accepted::read(Headers::new(&headers)).unwrap();
         assert_eq!((event.id, event.tenant), (event_id(1), "acme"));
     }
+}
+
+fn pull(row: &mut Value) {
+    row["sink"] = json!({"type": "pull"});
+}
+
+#[test]
+fn a_pull_subscription_gets_an_entry_instead_of_a_job_shown_as_its_data_allows() {
+    let mut world = World::new();
+    let own = world.subscribe(1, "acme", pull);
+    world.subscribe(2, "acme", |_| ());
+    world.subscribe(3, "acme2", pull);
+    world.table.advance(home(), 42);
+    let json = Some(&b"{\"b\":1.10,\n\"a\":1}"[..]);
+    let data: [(&str, Option<&[u8]>, Embedding); 6] = [
+        ("application/json", json, Embedding::Json),
+        ("application/vnd.x+json; charset=utf-8", json, Embedding::Json),
+        ("text/plain", json, Embedding::Base64),
+        ("application/json", Some(b"\xef\xbb\xbf{}"), Embedding::Base64),
+        ("application/json", Some(b"\"\\ud800\""), Embedding::Base64),
+        ("application/json", None, Embedding::Nothing),
+    ];
+    for (n, (content_type, value, embedding)) in (1..).zip(data) {
+        let mut entry = accepted(event_id(n), "acme", T0);
+        set(&mut entry.headers, headers::CE_DATACONTENTTYPE, content_type);
+        entry.value = value.map(<[u8]>::to_vec);
+        world.bench.feed(entry);
+        assert_eq!(world.jobs().len(), 1, "the other subscription's");
+        let entries = world.entries();
+        let [found] = &entries[..] else { panic!("{entries:?}") };
+        assert_eq!(found.value.as_deref(), Some(value.unwrap_or_default()));
+        assert_eq!(found.partition, routing::partition_for_subscription(own, PARTITIONS));
+        let facts = EntryFacts::read(Headers::new(&found.refs())).unwrap();
+        let matched = world.bench.now;
+        assert_eq!(facts, EntryFacts { subscription: own, matched, table: 42, embedding });
+        world.bench.commit();
+    }
+}
+
+#[test]
+fn an_entry_of_an_id_beyond_the_horizon_is_not_ended_by_the_first_ones_tombstone() {
+    let mut world = World::new();
+    world.subscribe(1, "acme", pull);
+    let arrive = |world: &mut World| {
+        world.arrive(event_id(1), "acme");
+        let key = world.entries()[0].key_text().to_owned();
+        world.bench.commit();
+        world.bench.turn_clock(HORIZON_MS + 1);
+        key
+    };
+    // The pull topic is compacted: what has the same key there is one entry.
+    let (first, second) = (arrive(&mut world), arrive(&mut world));
+    assert_ne!(first, second);
+}
+
+#[test]
+fn an_event_that_is_matched_again_after_an_abort_is_the_same_entry() {
+    let mut world = World::new();
+    world.subscribe(1, "acme", pull);
+    world.arrive(event_id(1), "acme");
+    let before = world.entries();
+    world.bench.abort();
+    world.bench.read(usize::MAX);
+    assert_eq!(before[0].key, world.entries()[0].key);
 }
 
 #[test]
