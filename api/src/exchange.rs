@@ -22,6 +22,11 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(pub(crate) Instant);
 
+/// The largest target and headers together, bytes.
+pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// The most headers of a request.
+pub(crate) const HEADERS_MAX: usize = 100;
+
 /// How a request to no route is counted.
 const UNMATCHED: &str = "unmatched";
 
@@ -46,9 +51,12 @@ pub(crate) async fn exchange(
         route,
         token = tracing::field::Empty
     );
-    let run = next.run(request).instrument(span.clone());
-    let mut response =
-        timeout(limit, run).await.unwrap_or_else(|_| Problem::timeout().into_response());
+    let mut response = if has_room(&request) {
+        let run = next.run(request).instrument(span.clone());
+        timeout(limit, run).await.unwrap_or_else(|_| Problem::timeout().into_response())
+    } else {
+        Problem::headers_too_large(HEADER_BYTES_MAX, HEADERS_MAX).into_response()
+    };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         problem.write_into(&mut response, request_id);
         span.in_scope(|| log(&problem));
@@ -62,6 +70,15 @@ pub(crate) async fn exchange(
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     own.metrics.observe(route, &method, response.status(), started.elapsed());
     response
+}
+
+/// Whether target and headers are within the limits.
+fn has_room(request: &Request) -> bool {
+    let headers = request.headers();
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    let bytes =
+        headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
+    headers.len() <= HEADERS_MAX && target + bytes <= HEADER_BYTES_MAX
 }
 
 fn log(problem: &Problem) {

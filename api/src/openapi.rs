@@ -150,7 +150,7 @@ impl Operation {
     /// Every problem that this operation of a route may answer.
     fn all_problems(&self, route: &Route) -> Vec<Code> {
         let mut codes = self.problems.clone();
-        codes.extend([Code::Internal, Code::Timeout]);
+        codes.extend([Code::Internal, Code::Timeout, Code::HeadersTooLarge]);
         if route.access != Access::Open {
             codes.extend([Code::Unauthenticated, Code::Forbidden]);
         }

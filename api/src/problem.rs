@@ -105,6 +105,9 @@ codes! {
     BodyTooLarge PAYLOAD_TOO_LARGE "body_too_large"
         "The body is larger than allowed"
         "`detail` says how large a body may be."
+    HeadersTooLarge REQUEST_HEADER_FIELDS_TOO_LARGE "headers_too_large"
+        "The request's headers are larger, or more, than allowed"
+        "`detail` says how large and how many they may be."
     UnsupportedMediaType UNSUPPORTED_MEDIA_TYPE "unsupported_media_type"
         "The body must be application/json"
         "Send `Content-Type: application/json`."
@@ -208,6 +211,13 @@ impl Problem {
     /// A body of more than `bytes_max` bytes.
     pub(crate) fn body_too_large(bytes_max: usize) -> Self {
         Self::with_detail(Code::BodyTooLarge, format!("a body has at most {bytes_max} bytes"))
+    }
+
+    /// Headers of more than these bytes, or more of them than this.
+    pub(crate) fn headers_too_large(bytes_max: usize, count_max: usize) -> Self {
+        let detail =
+            format!("there are at most {count_max} headers, of {bytes_max} bytes together");
+        Self::with_detail(Code::HeadersTooLarge, detail)
     }
 
     /// Every wrong field of a body, or every wrong parameter of a query.

@@ -1,8 +1,9 @@
 //! Serving the router over a socket until told to stop. A stop lets running requests finish and
 //! closes idle connections at once; what is not done by the deadline is left behind.
 //!
-//! Connections are bounded here, before there is a request: how long its headers may take, how
-//! many there may be and how large. Too large is 431 and a closed connection.
+//! Connections are bounded here, before there is a request: how long its headers may take, and how
+//! much of them is read at all. What is twice as large as is allowed (see `exchange`) is 431
+//! without a body, and a closed connection.
 
 use std::io;
 use std::time::Duration;
@@ -16,12 +17,14 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 
+use crate::exchange::{HEADER_BYTES_MAX, HEADERS_MAX};
+
 /// How long the headers of a request may take, and how long a connection may be idle.
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
-/// The largest request line and headers together, bytes.
-const HEADER_BYTES_MAX: usize = 32 * 1024;
-/// The most headers of a request.
-const HEADERS_MAX: usize = 100;
+/// The largest request line and headers that are read, bytes.
+const READ_BYTES_MAX: usize = 2 * HEADER_BYTES_MAX;
+/// The most headers that are read.
+const READ_HEADERS_MAX: usize = 2 * HEADERS_MAX;
 
 /// Serves until `shutdown` completes, then for at most `drain` more while requests finish.
 ///
@@ -57,8 +60,8 @@ fn connect(stream: TcpStream, router: &Router, open: &GracefulShutdown) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS_WITHIN)
-        .max_buf_size(HEADER_BYTES_MAX)
-        .max_headers(HEADERS_MAX)
+        .max_buf_size(READ_BYTES_MAX)
+        .max_headers(READ_HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
     let connection = open.watch(connection);
     Handle::current().spawn(async move {
