@@ -10,7 +10,9 @@ use streaming_hub_model::time::UnixMillis;
 use streaming_hub_model::{internal, routing};
 use streaming_hub_state::{ExpiryRule, State};
 use streaming_hub_topology::destinations::Destinations;
-use streaming_hub_topology::runtime::processor::{Error, Output, Outputs, Processor, Record, Step};
+use streaming_hub_topology::runtime::processor::{
+    Acted, Error, Output, Outputs, Processor, Record, Step,
+};
 use streaming_hub_topology::table::Table;
 use streaming_hub_topology::topics::Topic;
 
@@ -230,6 +232,10 @@ impl<P: Processor> Processor for Observed<P> {
         actions: &mut Vec<P::Action>,
     ) -> Result<Option<UnixMillis>, Error> {
         self.inner.act(now, state, actions)
+    }
+
+    fn acted(&self) -> Acted {
+        self.inner.acted()
     }
 
     fn committed(&mut self) {

@@ -47,12 +47,14 @@ pub fn run(stage: &mut Stage, hub: &mut Hub, count: usize, report: &mut Report) 
     Ok(())
 }
 
-fn middle(arrivals: &[Arrival]) -> &[Arrival] {
+/// Without the first tenth, in which clients connect, and the last, in which few tenants are left.
+pub(super) fn middle(arrivals: &[Arrival]) -> &[Arrival] {
     let tenth = arrivals.len() / 10;
     &arrivals[tenth..arrivals.len() - tenth]
 }
 
-fn per_second(arrivals: &[Arrival]) -> f64 {
+/// The rate from the first to the last.
+pub(super) fn per_second(arrivals: &[Arrival]) -> f64 {
     let time = |arrival: Option<&Arrival>| arrival.map(|arrival| arrival.at);
     let (first, last) = (time(arrivals.first()), time(arrivals.last()));
     let took = first

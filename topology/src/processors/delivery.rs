@@ -51,7 +51,7 @@ pub use self::settings::{DeliverySettings, Retention};
 use self::slots::Slot;
 use crate::calls::Reply;
 use crate::recent::Changes;
-use crate::runtime::processor::{Error, Processor, Record, Step};
+use crate::runtime::processor::{Acted, Error, Processor, Record, Step};
 use crate::topics::Topic;
 
 /// How long a job waits after the hub itself could not try it, milliseconds (contract section 4).
@@ -118,6 +118,7 @@ pub struct Delivery {
     watch: Watch,
     /// When it was last asked what it wants done: a clock that was turned back shows.
     acted: UnixMillis,
+    turn: Acted,
     claimed: HashMap<JobId, Claimed>,
     /// Jobs that have left the deliveries although their record, at this log offset, is still to
     /// be read again: it must not bring them back.
@@ -165,6 +166,7 @@ impl Delivery {
             gates: Gates::new(Arc::clone(&settings), partition),
             watch: Watch::new(Arc::clone(&settings), partition),
             acted: UnixMillis(0),
+            turn: Acted::default(),
             settings,
             claimed: HashMap::new(),
             settled: HashMap::new(),
@@ -470,17 +472,20 @@ impl Processor for Delivery {
         actions.extend(self.claims.granted(now));
         self.look_at_suspects(now);
         let mut again = None;
+        self.turn = Acted::default();
         loop {
             let id = match self.lanes.next_turn() {
                 Turn::Of(id) => id,
                 Turn::Nobody => break,
                 Turn::Elsewhere => {
+                    self.turn.yielded = true;
                     again = Some(now.plus(ELSEWHERE_MS));
                     break;
                 }
             };
             match self.claim(id, now, state)? {
                 Claim::Made(order) => {
+                    self.turn.took = true;
                     actions.extend(self.hold(order));
                     self.lanes.queue(id);
                 }
@@ -501,6 +506,10 @@ impl Processor for Delivery {
         self.watch(now, state)?;
         let next = [again, self.lanes.next_wake(), self.gates.next_opening()];
         Ok(next.into_iter().flatten().min())
+    }
+
+    fn acted(&self) -> Acted {
+        self.turn
     }
 
     fn committed(&mut self) {

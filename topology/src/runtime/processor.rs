@@ -84,6 +84,15 @@ pub enum Error {
     Refused(String),
 }
 
+/// What a task did with what it shares with the instance's other tasks, for example attempt slots.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Acted {
+    /// It took some of it.
+    pub took: bool,
+    /// It left what is next to another task, whose turn it is.
+    pub yielded: bool,
+}
+
 /// The deciding part of a sub-topology's tasks. One value serves one task. What has a body here is
 /// for those that need it.
 pub trait Processor: Send + 'static {
@@ -185,6 +194,11 @@ pub trait Processor: Send + 'static {
     ) -> Result<Option<UnixMillis>, Error> {
         let _ = (now, state, actions);
         Ok(None)
+    }
+
+    /// What the last [`Processor::act`] did with what the tasks of an instance share.
+    fn acted(&self) -> Acted {
+        Acted::default()
     }
 
     /// The transaction with this task's steps has committed.

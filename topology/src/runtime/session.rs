@@ -14,7 +14,7 @@ use streaming_hub_model::time::UnixMillis;
 
 use super::clients::Clients;
 use super::mailbox::{Address, Addressed, TaskId};
-use super::processor::{self, Outputs, Processor, Step};
+use super::processor::{self, Acted, Outputs, Processor, Step};
 use super::restore::Restores;
 use super::task::Task;
 use super::thread::{Act, Parts};
@@ -195,21 +195,31 @@ impl<'a, P: Processor, C: Clients> Session<'a, P, C> {
         Ok(())
     }
 
-    /// Asks every running task what it wants done, and has it done.
+    /// Asks every running task what it wants done, and has it done; again while one waits for its
+    /// turn and others take theirs, so that a turn never waits for a commit.
     fn act(&mut self) -> Result<(), Error> {
+        while self.act_once()? {}
+        Ok(())
+    }
+
+    fn act_once(&mut self) -> Result<bool, Error> {
         let now = self.now();
+        let mut all = Acted::default();
         for task in self.tasks.iter_mut().filter(|task| task.is_running()) {
             let Some(live) = task.live.as_mut() else { continue };
             task.wake_at = live
                 .processor
                 .act(now, &live.state, &mut self.actions)
                 .map_err(|error| failed_step(&task.id, &error))?;
+            let acted = live.processor.acted();
+            all.took |= acted.took;
+            all.yielded |= acted.yielded;
             for action in self.actions.drain(..) {
                 let address = Address { task: task.id.clone(), incarnation: task.incarnation };
                 (self.act)(address, action);
             }
         }
-        Ok(())
+        Ok(all.took && all.yielded)
     }
 
     /// Sleeps until something arrives, a task wants to be asked again, or a while.
