@@ -38,9 +38,10 @@ const RUN: [Phase; PHASES.len()] = [
     (PHASES[0], rates::at_once),
     (PHASES[1], rates::slow),
     (PHASES[2], rates::more_slots),
-    (PHASES[3], hanging::run),
-    (PHASES[4], breaker::run),
-    (PHASES[5], scheduled::run),
+    (PHASES[3], rates::backlog),
+    (PHASES[4], hanging::run),
+    (PHASES[5], breaker::run),
+    (PHASES[6], scheduled::run),
 ];
 
 /// Runs the wanted phases, each whatever became of the others.

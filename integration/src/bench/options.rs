@@ -27,7 +27,7 @@ usage: bench [--NAME VALUE]...     or the environment variable of the same name 
   partitions  partitions of the source topic and of the internal topics         (4)
   duplicates  duplicates in a hundred facts                                     (2)
   deliveries  deliveries of the deliveries part                                 (20000)
-  phases      which of the delivery part: at_once,slow,more_slots,hanging,breaker,scheduled
+  phases      which of the delivery part: at_once,slow,more_slots,backlog,hanging,breaker,scheduled
   breaker_s   how long its backlog lies behind an open breaker, seconds         (600)
   jobs        jobs of the delivery part's backlogs                              (200000)
   keys        dedup keys of the store part                                      (10000000)
@@ -43,7 +43,8 @@ pub const ALONE: [&str; 5] = ["delivery", "api", "pull", "store", "sink"];
 pub const PARTS: [&str; 5] = ["floor", "latency", "deliveries", "restart", "throughput"];
 
 /// The phases of the delivery part, in the order in which they run.
-pub const PHASES: [&str; 6] = ["at_once", "slow", "more_slots", "hanging", "breaker", "scheduled"];
+pub const PHASES: [&str; 7] =
+    ["at_once", "slow", "more_slots", "backlog", "hanging", "breaker", "scheduled"];
 
 /// A kind of destination of the sink part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

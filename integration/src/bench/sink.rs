@@ -1,5 +1,5 @@
 //! `make bench SINK=rabbitmq|sqs|eventbridge`: deliveries a second to a destination of this kind,
-//! of a backlog that was made before, by an instance that only delivers; what it costs that
+//! of jobs that come faster than that, by an instance that only delivers; what it costs that
 //! instance; its connections. Beside it, in the same run, what a bare client gets out of the same
 //! server with nothing else to do ([`bare`]): the emulator's is a ceiling that no hub can exceed.
 
@@ -158,15 +158,13 @@ fn measure(kind: SinkKind, options: &Options, report: &mut Report) -> Result<()>
         });
         subscribe(&maker.api(tenant), &body)?;
     }
-    say!("{kind:?}: {jobs} jobs");
-    let shape = stage.without_duplicates();
-    stage.load(jobs, &shape, |_| {})?;
-    made(&mut maker, jobs)?;
-    maker.terminate(READY)?;
     say!("{kind:?}: a bare client");
     let bare = destinations.bare(jobs, options.payload_bytes)?;
-    say!("{kind:?}: the hub");
+    say!("{kind:?}: the hub, {jobs} jobs");
     let mut hub = Hub::start(stage.config("b", &["delivery", "api"])?)?;
+    hub.wait_ready(READY)?;
+    let shape = stage.without_duplicates();
+    stage.load(jobs, &shape, |_| {})?;
     let seen = delivered(&mut hub, destinations.port(), jobs).with_context(|| hub.log_tail())?;
     let [rate, bare_rate, cpu, attempt, connections] = names(kind);
     report.add(rate, "deliveries a second, first to last", seen.rate, "/s");
@@ -176,14 +174,6 @@ fn measure(kind: SinkKind, options: &Options, report: &mut Report) -> Result<()>
     report.add(attempt, "an attempt, from its slot to its outcome, mean", seen.attempt_ms, "ms");
     report.add(connections, "connections, at the most", as_f64(seen.connections), "");
     Ok(())
-}
-
-fn made(hub: &mut Hub, jobs: usize) -> Result<()> {
-    wait::until("all jobs to be made", LONG, || {
-        stage::runs(hub)?;
-        let made = usize::try_from(hub.metrics()?.count("streaming_hub_jobs_total"))?;
-        Ok(if made >= jobs { Ok(()) } else { Err(format!("{made} of {jobs}")) })
-    })
 }
 
 /// What was seen of a run.
