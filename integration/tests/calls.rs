@@ -129,18 +129,21 @@ fn attempts_through_both(world: &World, b: &Hub, subscribers: &[Subscriber]) -> 
     Ok(())
 }
 
-/// Destinations of a query as a hub lists them, page by page.
-fn listed(hub: &Hub, query: &str) -> Result<(Vec<Value>, Value)> {
+/// What a hub lists under a path for a query, page by page, and the last page.
+fn paged(hub: &Hub, (path, list): (&str, &str), query: &str) -> Result<(Vec<Value>, Value)> {
     let (mut all, mut cursor) = (Vec::new(), String::new());
     loop {
-        let target = format!("/admin/destinations?limit=4{query}{cursor}");
-        let page = ok(&as_operator(hub, "GET", &target, None)?, "destinations")?;
-        all.extend(page["destinations"].as_array().cloned().unwrap_or_default());
+        let page = ok(&as_operator(hub, "GET", &format!("{path}?{query}{cursor}"), None)?, path)?;
+        all.extend(page[list].as_array().cloned().unwrap_or_default());
         match page["next_cursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
             None => return Ok((all, page)),
         }
     }
+}
+
+fn listed(hub: &Hub, query: &str) -> Result<(Vec<Value>, Value)> {
+    paged(hub, ("/admin/destinations", "destinations"), &format!("limit=4{query}"))
 }
 
 /// Through either hub: every destination, the breakers of those that refuse three times open, with
@@ -170,16 +173,7 @@ fn destinations(world: &World, b: &Hub, subscribers: &[Subscriber]) -> Result<()
 }
 
 fn letters(hub: &Hub, query: &str) -> Result<(Vec<Value>, Value)> {
-    let (mut all, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let target = format!("/admin/dead-letters?limit=2{query}{cursor}");
-        let page = ok(&as_operator(hub, "GET", &target, None)?, "dead letters")?;
-        all.extend(page["dead_letters"].as_array().cloned().unwrap_or_default());
-        match page["next_cursor"].as_str() {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => return Ok((all, page)),
-        }
-    }
+    paged(hub, ("/admin/dead-letters", "dead_letters"), &format!("limit=2{query}"))
 }
 
 /// Listed through either hub, read in full, redelivered by one and by filter from the hub that may

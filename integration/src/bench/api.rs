@@ -18,14 +18,12 @@ use super::options::Options;
 use super::pace::Pace;
 use super::percentiles::Percentiles;
 use super::report::Report;
-use super::stage::{READY, Stage};
+use super::stage::{ALL_ROLES, READY, Stage};
 use crate::api::Api;
 use crate::broker::Broker;
 use crate::hub::Hub;
 use crate::{say, wait};
 
-/// What the hub does.
-const ROLES: [&str; 5] = ["ingest", "match", "delivery", "registry", "api"];
 /// Writes one after the other, and how many a second.
 const IDLE: (usize, u32) = (100, 10);
 /// How long writers write at once, each for its own tenant.
@@ -47,7 +45,7 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
     let broker = Broker::start()?;
     floor::run(&broker, options.payload_bytes, report)?;
     let mut stage = Stage::new(broker, options, TENANTS)?;
-    let mut hub = Hub::start(stage.config("a", &ROLES)?)?;
+    let mut hub = Hub::start(stage.config("a", &ALL_ROLES)?)?;
     hub.wait_ready(READY)?;
     stage.subscribe(&hub, 1)?;
     let measured = writes(&stage, &hub, report)
@@ -73,10 +71,8 @@ fn writes(stage: &Stage, hub: &Hub, report: &mut Report) -> Result<()> {
     }
     let took = Percentiles::of(took);
     report.add("api.write_p50_ms", "a PATCH on an idle hub, p50", took.p50_ms(), "ms");
-    if let Some(commit) = report.value("floor.commit_apart_p50_ms") {
-        let what = "two commits of the floor, 20 a second, p50";
-        report.add("api.two_commits_apart_p50_ms", what, 2.0 * commit, "ms");
-    }
+    let what = "two commits of the floor, 20 a second, p50";
+    floor::add_apart(report, "api.two_commits_apart_p50_ms", what, 2.0);
     say!("api: {} writers at once for {SUSTAINED:?}", own.len());
     let what = "writes a second, one writer for each of the tenants";
     report.add("api.writes_per_s", what, sustained(&own)?, "/s");

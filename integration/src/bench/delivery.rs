@@ -17,7 +17,7 @@ use anyhow::{Result, ensure};
 use super::hook::{Hook, TOLD};
 use super::options::{Options, PHASES};
 use super::report::Report;
-use super::stage::{self, READY, Stage};
+use super::stage::{self, ALL_ROLES, READY, Stage};
 use crate::api::Wanted;
 use crate::broker::Broker;
 use crate::generate::Shape;
@@ -26,8 +26,6 @@ use crate::{say, wait};
 
 /// Hosts of the receiver, and tenants of the phases that have many.
 const HOSTS: u8 = 64;
-/// Roles of a hub that does everything.
-const ALL_ROLES: [&str; 5] = ["ingest", "match", "delivery", "registry", "api"];
 /// How long making or ending all jobs of a phase may take.
 const LONG: Duration = Duration::from_secs(1_800);
 
@@ -70,7 +68,7 @@ fn ground(options: &Options, tenants: usize) -> Result<Stage> {
 
 /// Facts without duplicates, of these tenants.
 fn shape(stage: &Stage, tenants: &[String]) -> Shape {
-    Shape { tenants: tenants.to_vec(), duplicates_per_mille: 0, ..stage.shape.clone() }
+    Shape { tenants: tenants.to_vec(), ..stage.without_duplicates() }
 }
 
 /// Makes a subscription, active, whose deliveries the receiver treats as it is told; its host has

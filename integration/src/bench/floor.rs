@@ -54,6 +54,13 @@ pub fn run(broker: &Broker, payload_bytes: usize, report: &mut Report) -> Result
     Ok(())
 }
 
+/// Adds what so many commits, 20 a second, took on this broker, if that was measured.
+pub fn add_apart(report: &mut Report, name: &'static str, what: &'static str, commits: f64) {
+    if let Some(commit) = report.value("floor.commit_apart_p50_ms") {
+        report.add(name, what, commits * commit, "ms");
+    }
+}
+
 fn commits(
     transactions: &Transactions,
     payload: &[u8],

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::floor;
 use super::hook::Hook;
 use super::inbox::Inbox;
 use super::pace::Pace;
@@ -50,10 +51,8 @@ pub fn run(stage: &mut Stage, hub: &mut Hub, report: &mut Report) -> Result<()> 
             ("latency.idle_p99_ms", "produce to webhook, 20 a second, p99", 990),
         ],
     );
-    if let Some(commit) = report.value("floor.commit_apart_p50_ms") {
-        let what = "two commits of the floor, 20 a second, p50";
-        report.add("latency.two_commits_apart_p50_ms", what, 2.0 * commit, "ms");
-    }
+    let what = "two commits of the floor, 20 a second, p50";
+    floor::add_apart(report, "latency.two_commits_apart_p50_ms", what, 2.0);
     say!("latency: {} facts at {} a second", STEADY.facts, STEADY.per_second);
     let (steady, visible) = measure(stage, hub, &STEADY, &inbox)?;
     report.add_percentiles(

@@ -27,9 +27,14 @@ impl Pace {
 
     /// Waits for the next time. Times that went by are not skipped: they come at once.
     pub fn wait(&mut self) {
-        while let Some(left) = self.next.checked_duration_since(wait::instant()) {
-            std::thread::park_timeout(left);
-        }
+        until(self.next);
         self.next += self.step;
+    }
+}
+
+/// Waits for this time; not at all when it went by.
+pub fn until(due: Instant) {
+    while let Some(left) = due.checked_duration_since(wait::instant()) {
+        std::thread::park_timeout(left);
     }
 }

@@ -19,14 +19,13 @@ use super::deliveries::{as_f64, mib};
 use super::floor;
 use super::machine;
 use super::options::Options;
-use super::pace::Pace;
+use super::pace::{self, Pace};
 use super::percentiles::Percentiles;
 use super::report::Report;
 use super::stage::{self, READY, Stage};
 use super::store::bytes_below;
 use super::writer::Writer;
 use crate::broker::Broker;
-use crate::generate::Shape;
 use crate::hub::Hub;
 use crate::{say, wait};
 
@@ -130,10 +129,8 @@ fn polled(stage: &mut Stage, hub: &Hub, log: &Log, report: &mut Report) -> Resul
             ("pull.visible_p99_ms", "produce to a long poll's answer, p99", 990),
         ],
     );
-    if let Some(commit) = report.value("floor.commit_apart_p50_ms") {
-        let what = "four commits of the floor, 20 a second, p50";
-        report.add("pull.four_commits_apart_p50_ms", what, 4.0 * commit, "ms");
-    }
+    let what = "four commits of the floor, 20 a second, p50";
+    floor::add_apart(report, "pull.four_commits_apart_p50_ms", what, 4.0);
     Ok(())
 }
 
@@ -146,7 +143,7 @@ fn unread(
     report: &mut Report,
 ) -> Result<()> {
     say!("pull: {entries} entries");
-    let shape = Shape { duplicates_per_mille: 0, ..stage.shape.clone() };
+    let shape = stage.without_duplicates();
     let began = wait::instant();
     stage.load(entries, &shape, |_| {})?;
     wait::until("all entries", LONG, || {
@@ -240,7 +237,7 @@ fn read(
         let mut due = first;
         for _ in 0..pages {
             if step.is_some() {
-                park_until(due);
+                pace::until(due);
             } else {
                 due = wait::instant();
             }
@@ -280,10 +277,4 @@ fn read(
 /// Transactions of the pull sub-topology so far.
 fn commits(hub: &Hub) -> Result<f64> {
     Ok(hub.metrics()?.with("streaming_hub_commit_seconds_count", "sub_topology", "pull"))
-}
-
-fn park_until(due: Instant) {
-    while let Some(left) = due.checked_duration_since(wait::instant()) {
-        std::thread::park_timeout(left);
-    }
 }

@@ -16,6 +16,8 @@ use crate::generate::{Generator, Shape};
 use crate::hub::Hub;
 use crate::say;
 
+/// Roles of a hub that delivers and is subscribed at.
+pub const ALL_ROLES: [&str; 5] = ["ingest", "match", "delivery", "registry", "api"];
 /// How long a hub may take to be ready, or to stop.
 pub const READY: Duration = Duration::from_secs(120);
 /// The producing application.

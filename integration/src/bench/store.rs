@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use super::deliveries::{as_f64, mib};
 use super::options::Options;
 use super::report::Report;
-use super::stage::{self, Stage};
+use super::stage::{self, ALL_ROLES, Stage};
 use crate::broker::Broker;
 use crate::generate::Shape;
 use crate::hub::Hub;
@@ -21,8 +21,6 @@ use crate::{say, wait};
 const MANY: i32 = 200;
 /// Bytes of a payload: what is kept of a fact is its key.
 const PAYLOAD: usize = 64;
-/// What the hub does.
-const ROLES: [&str; 5] = ["ingest", "match", "delivery", "registry", "api"];
 /// How long the keys may take.
 const LONG: Duration = Duration::from_secs(3_600);
 /// How long an instance that has taken everything in settles, and is watched then.
@@ -97,7 +95,7 @@ fn restarts(stage: &mut Stage, hub: &mut Hub, keys: usize, report: &mut Report) 
 fn ground(options: &Options, report: &mut Report) -> Result<(Stage, Hub)> {
     say!("starting a broker");
     let stage = Stage::new(Broker::start()?, options, options.tenants)?;
-    let config = stage.config("a", &ROLES)?;
+    let config = stage.config("a", &ALL_ROLES)?;
     let mut hub = Hub::start(config)?;
     hub.wait_ready(LONG)?;
     if report.value("memory.budget_mib").is_none() {
@@ -118,7 +116,7 @@ fn budget(hub: &Hub) -> Result<u64> {
 /// Writes so many facts, and waits until the hub has them.
 fn take_in(stage: &mut Stage, hub: &mut Hub, keys: usize) -> Result<()> {
     say!("store: {keys} facts");
-    let shape = Shape { duplicates_per_mille: 0, payload_bytes: PAYLOAD, ..stage.shape.clone() };
+    let shape = Shape { payload_bytes: PAYLOAD, ..stage.without_duplicates() };
     stage.load(keys, &shape, |_| {})?;
     let keys = keys as u64;
     wait::until("all facts to be taken in", LONG, || {

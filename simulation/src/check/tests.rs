@@ -125,9 +125,8 @@ fn breaks(lines: Vec<Line>) -> Invariant {
     noticed(ledger().take(&lines))
 }
 
-#[test]
-fn a_life_of_a_job_passes() {
-    let mut ledger = ledger();
+/// The first attempt of the job fails, and the job moves to the first tier.
+fn fails_first(ledger: &mut Ledger) {
     ledger.call(&call(1)).unwrap();
     ledger.returned(call(1).delivery_id, false);
     let failed = [
@@ -136,6 +135,12 @@ fn a_life_of_a_job_passes() {
         Line::Job(put(1, Place::Tier(1), 1)),
     ];
     ledger.take(&failed).unwrap();
+}
+
+#[test]
+fn a_life_of_a_job_passes() {
+    let mut ledger = ledger();
+    fails_first(&mut ledger);
     ledger.call(&call(2)).unwrap();
     let delivered = [Line::Attempted(attempted(2, 1, true)), Line::Job(end(2, Place::Ready))];
     ledger.take(&delivered).unwrap();
@@ -212,14 +217,7 @@ fn in_strict_order_nothing_is_begun_before_a_failed_job_is_over() {
     strict.row.as_mut().unwrap().ordering = Ordering::Strict;
     let mut ledger = ledger_with(strict);
     ledger.born(1);
-    ledger.call(&call(1)).unwrap();
-    ledger.returned(call(1).delivery_id, false);
-    let failed = [
-        Line::Attempted(attempted(1, 1, false)),
-        Line::Job(end(1, Place::Ready)),
-        Line::Job(put(1, Place::Tier(1), 1)),
-    ];
-    ledger.take(&failed).unwrap();
+    fails_first(&mut ledger);
     let stale = Call { caller: (0, 1), ..call(2) };
     assert!(ledger.call(&stale).is_ok(), "who has lost the task may not know");
     let next = Call { delivery_id: Uuid::from_u128(70), ..call(2) };

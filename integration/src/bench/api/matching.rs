@@ -33,7 +33,7 @@ pub(super) fn run(
 ) -> Result<()> {
     let mut tenants: Vec<_> = (0..ROWS).step_by(100).map(tenant_of).collect();
     tenants.extend(stage.tenants.iter().take(tenants.len() / ONE_IN).cloned());
-    let shape = Shape { tenants, duplicates_per_mille: 0, ..stage.shape.clone() };
+    let shape = Shape { tenants, ..stage.without_duplicates() };
     let topic = format!("{}-subscriptions", hub.config().application());
     let (mut rows, mut costs) = (ROWS, Vec::new());
     for (size, name, what) in SIZES {

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use anyhow::{Context as _, Result};
 use streaming_hub_integration::bench::options::Options;
 use streaming_hub_integration::bench::report::Report;
-use streaming_hub_integration::bench::stage::{READY, Stage};
+use streaming_hub_integration::bench::stage::{ALL_ROLES, READY, Stage};
 use streaming_hub_integration::bench::{
     api, deliveries, delivery, floor, latency, machine, pull, restart, sink, store, throughput,
 };
@@ -66,8 +66,7 @@ fn small(options: &Options, report: &mut Report) -> Result<()> {
         return Ok(());
     }
     let mut stage = Stage::new(broker, options, RECEIVING_TENANTS)?;
-    let roles = ["ingest", "match", "delivery", "registry", "api"];
-    let mut hub = Hub::start(stage.config("a", &roles)?)?;
+    let mut hub = Hub::start(stage.config("a", &ALL_ROLES)?)?;
     hub.wait_ready(READY)?;
     stage.subscribe(&hub, 1)?;
     let measured = hub_parts(options, &mut stage, &mut hub, report);
